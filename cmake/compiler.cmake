@@ -1,0 +1,50 @@
+# Language, warnings, sanitizers and the numeric rules that every translation unit shares.
+
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  message(FATAL_ERROR
+    "g++ ${CMAKE_CXX_COMPILER_VERSION} miscompiles C++20 coroutines: in `co_await f(<temporary>)` it destroys a "
+    "capturing lambda or a braced aggregate twice (a double free under load). Configure with clang-19: "
+    "cmake --preset release, or -DCMAKE_CXX_COMPILER=clang++-19 -DCMAKE_C_COMPILER=clang-19.")
+endif()
+if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang" OR CMAKE_CXX_COMPILER_VERSION VERSION_LESS 16)
+  message(FATAL_ERROR
+    "Baton is built and tested with clang-19; this is ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}. "
+    "Configure with -DCMAKE_CXX_COMPILER=clang++-19 -DCMAKE_C_COMPILER=clang-19 (Debian package clang-19).")
+endif()
+
+set(CMAKE_CXX_STANDARD 23)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+
+set(BATON_SANITIZE "" CACHE STRING "Sanitizers to build with: empty, address (with undefined) or thread")
+
+add_library(baton_options INTERFACE)
+target_include_directories(baton_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
+target_compile_options(baton_options INTERFACE
+  -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers -Werror
+  # The exactness contract: no contraction behind our back, no fast-math.
+  -ffp-contract=off -fno-fast-math)
+target_link_options(baton_options INTERFACE -fuse-ld=lld)
+
+if(BATON_SANITIZE STREQUAL "address")
+  set(flags -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+elseif(BATON_SANITIZE STREQUAL "thread")
+  set(flags -fsanitize=thread -fno-omit-frame-pointer)
+elseif(NOT BATON_SANITIZE STREQUAL "")
+  message(FATAL_ERROR "BATON_SANITIZE=${BATON_SANITIZE}: use address, thread or nothing.")
+endif()
+if(BATON_SANITIZE)
+  target_compile_options(baton_options INTERFACE ${flags})
+  target_link_options(baton_options INTERFACE ${flags})
+  target_compile_definitions(baton_options INTERFACE BATON_SANITIZED=1)
+endif()
+
+option(BATON_FUZZ "Build the libFuzzer targets (with address sanitizer)" OFF)
+
+find_program(BATON_CCACHE ccache)
+if(BATON_CCACHE)
+  set(CMAKE_C_COMPILER_LAUNCHER ${BATON_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${BATON_CCACHE})
+endif()

@@ -1,0 +1,56 @@
+#include "base/log.h"
+
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <memory>
+
+namespace baton {
+namespace {
+
+spdlog::level::level_enum to_spdlog(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug: return spdlog::level::debug;
+    case LogLevel::kInfo: return spdlog::level::info;
+    case LogLevel::kWarning: return spdlog::level::warn;
+    case LogLevel::kError: return spdlog::level::err;
+  }
+  return spdlog::level::info;
+}
+
+// The process's one logger. Leaked on purpose: threads may log while statics are destroyed.
+spdlog::logger& logger() {
+  static spdlog::logger* const instance = [] {
+    auto* made = new spdlog::logger("baton", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    made->set_pattern("%L %m-%d %H:%M:%S.%e %v");
+    made->set_level(spdlog::level::info);
+    return made;
+  }();
+  return *instance;
+}
+
+}  // namespace
+
+void set_log_level(LogLevel level) { logger().set_level(to_spdlog(level)); }
+
+bool set_log_level(std::string_view name) {
+  std::string upper(name);
+  std::transform(upper.begin(), upper.end(), upper.begin(), [](unsigned char c) { return std::toupper(c); });
+  if (upper == "DEBUG") set_log_level(LogLevel::kDebug);
+  else if (upper == "INFO") set_log_level(LogLevel::kInfo);
+  else if (upper == "WARNING" || upper == "WARN") set_log_level(LogLevel::kWarning);
+  else if (upper == "ERROR" || upper == "CRITICAL") set_log_level(LogLevel::kError);
+  else return false;
+  return true;
+}
+
+void set_log_name(std::string name) { logger().set_pattern("%L %m-%d %H:%M:%S.%e [" + name + "] %v"); }
+
+bool log_enabled(LogLevel level) { return logger().should_log(to_spdlog(level)); }
+
+void log_line(LogLevel level, std::string_view message) {
+  logger().log(to_spdlog(level), spdlog::string_view_t(message.data(), message.size()));
+}
+
+}  // namespace baton
