@@ -1,0 +1,53 @@
+// The HTTP/1.1 client: keep-alive pool per origin, streamed answers, deadlines on every wait.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "net/http.h"
+#include "net/stream.h"
+
+namespace baton::net {
+
+struct HttpClientRequest {
+  std::string host;
+  int port = 80;
+  std::string method = "GET";
+  std::string target = "/";
+  HttpHeaders headers;  // Host, Content-Length and Connection are written by the client
+  std::string body;
+  Duration connect_timeout = std::chrono::seconds(5);
+  Duration head_timeout = std::chrono::seconds(600);  // until status and headers
+  Duration idle_timeout = std::chrono::seconds(600);  // between pieces of the body
+};
+
+// An answer whose body is read piece by piece. Destroying it early closes the connection (the server sees it go).
+class HttpClientStream {
+ public:
+  virtual ~HttpClientStream() = default;
+  virtual int status() const = 0;
+  virtual const HttpHeaders& headers() const = 0;
+  // The next piece of the body, empty at its end. kDataLoss when the connection ends before the body does.
+  virtual Task<Result<std::string>> read_piece() = 0;
+  virtual void close() = 0;  // gives up; a pending read_piece fails with kCancelled
+};
+
+class HttpClient {
+ public:
+  virtual ~HttpClient() = default;
+  // Whole answer; any status is a success. Retries once on a pooled connection that the server had closed.
+  virtual Task<Result<HttpResponse>> request(HttpClientRequest request) = 0;
+  virtual Task<Result<std::unique_ptr<HttpClientStream>>> request_stream(HttpClientRequest request) = 0;
+};
+
+struct HttpClientOptions {
+  TlsOptions tls;
+  bool use_tls = false;
+  int max_idle_per_origin = 256;
+  size_t max_response_bytes = 512u * 1024 * 1024;
+};
+// Bound to one executor (an io_context run by one thread, or a strand). Never reads http_proxy from the environment.
+std::unique_ptr<HttpClient> make_http_client(asio::any_io_executor executor, HttpClientOptions options = {});
+
+}  // namespace baton::net

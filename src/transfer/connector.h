@@ -1,0 +1,70 @@
+// The two ends of a pull hand-off, as the engine's scheduler sees them. All calls are on the engine thread and never
+// block; the work happens on the connector's own thread, whose results are polled once per step.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/strong_id.h"
+#include "wire/kv_transfer_params.h"
+
+namespace baton::transfer {
+
+// What P keeps for D: the prompt's KV in `blocks`, whose first `token_count` tokens are valid.
+struct Offer {
+  std::string request_id;
+  std::vector<BlockId> blocks;
+  int64_t token_count = 0;
+  int32_t last_token_id = 0;  // the token P sampled after the prompt
+};
+
+class KvProducer {
+ public:
+  virtual ~KvProducer() = default;
+  // Seals the blocks and holds them under a lease. The engine must keep them untouched until poll_released names the
+  // request.
+  virtual wire::KvTransferParams offer(Offer offer) = 0;
+  // Requests whose blocks may be freed: done, aborted by D, or lease expired.
+  virtual std::vector<std::string> poll_released() = 0;
+  // The engine itself gives the request up (client abort, shutdown). It still comes back through poll_released.
+  virtual void revoke(const std::string& request_id) = 0;
+};
+
+// What D wants: token_count tokens of a prompt, of which the first `skip_tokens` (a multiple of the block size) are
+// already here. `blocks` are D's own, covering all token_count tokens.
+struct Pull {
+  std::string request_id;
+  wire::KvTransferParams params;
+  std::vector<BlockId> blocks;
+  int64_t token_count = 0;
+  int64_t skip_tokens = 0;
+};
+
+struct PullResult {
+  std::string request_id;
+  // Tokens from the start that are here and verified: token_count on success; on failure, the longest good prefix.
+  int64_t valid_tokens = 0;
+  int64_t bytes = 0;
+  double seconds = 0;       // from start() until verified
+  Result<void> outcome;     // why it stopped short, if it did
+};
+
+class KvConsumer {
+ public:
+  virtual ~KvConsumer() = default;
+  // The blocks must stay allocated until poll_completed names the request, also after cancel().
+  virtual void start(Pull pull) = 0;
+  virtual void cancel(const std::string& request_id) = 0;
+  // D will not pull after all (rejected, aborted before admission, full local hit): tells P to free.
+  virtual void decline(const wire::KvTransferParams& params) = 0;
+  virtual std::vector<PullResult> poll_completed() = 0;
+};
+
+// Called by either end, from its own thread, when a poll has something to return: wakes the engine thread.
+using WakeEngine = std::function<void()>;
+
+}  // namespace baton::transfer
