@@ -136,15 +136,17 @@ Result<std::unique_ptr<OpenAiServer>> OpenAiServer::start(net::asio::any_io_exec
                                            .metrics_registry = parts.metrics,
                                            .options = std::move(options),
                                            .metrics = ServerMetrics(parts.metrics)});
-  ServerContext& context = *server->context_;
-  auto handler = [&context](net::HttpRequest& request, net::HttpResponder& responder) -> net::Task<void> {
+  auto handler = [shared = server->context_](net::HttpRequest& request,
+                                             net::HttpResponder& responder) -> net::Task<void> {
+    // A handler may outlive the server by the moment its io_context needs to end.
+    const std::shared_ptr<ServerContext> context = shared;
     const SteadyClock clock;
     const TimePoint begin = clock.now();
-    const std::string_view route = co_await serve(context, request, responder);
+    const std::string_view route = co_await serve(*context, request, responder);
     constexpr int kClientClosed = 499;
-    context.metrics.count_request(route == "none" ? "any" : request.method,
-                                  responder.answered() ? responder.status() : kClientClosed, std::string(route),
-                                  seconds_between(begin, clock.now()));
+    context->metrics.count_request(route == "none" ? "any" : request.method,
+                                   responder.answered() ? responder.status() : kClientClosed, std::string(route),
+                                   seconds_between(begin, clock.now()));
   };
   BATON_TRY_ASSIGN(server->http_, net::serve_http(executor, std::move(http_options), std::move(handler)));
   return server;

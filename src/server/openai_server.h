@@ -23,10 +23,11 @@ class OpenAiServer {
   int port() const { return http_->port(); }
   void stop_accepting() { http_->stop_accepting(); }
   void close() { http_->close(); }
+  int open_connections() const { return http_->open_connections(); }
   int64_t requests_in_flight() const { return context_->requests_in_flight.load(); }
 
  private:
-  std::unique_ptr<ServerContext> context_;
+  std::shared_ptr<ServerContext> context_;  // shared with the handlers that run
   std::unique_ptr<net::HttpServer> http_;
 };
 

@@ -1,0 +1,84 @@
+#include "apps/serve/handoff_host.h"
+
+#include <optional>
+#include <utility>
+
+#include "transfer/pull_connector.h"
+#include "transport/shared_arena.h"
+
+namespace baton::apps {
+namespace {
+
+Duration seconds_of(double seconds) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+}
+
+Result<transfer::TransportMode> transport_mode(const std::string& name) {
+  if (name == "auto") return transfer::TransportMode::kAuto;
+  if (name == "shm") return transfer::TransportMode::kShm;
+  if (name == "tcp") return transfer::TransportMode::kTcp;
+  return fail(Code::kInvalidArgument, "kv transport '{}': use auto, shm or tcp", name);
+}
+
+Result<transfer::PullConnectorOptions> connector_options(const HandoffHostOptions& options,
+                                                         const engine::KvHostRequest& request) {
+  const auto& config = options.config;
+  transfer::PullConnectorOptions made;
+  made.identity.engine_id = config.engine_id;
+  made.identity.model_fingerprint = request.model_fingerprint;
+  made.identity.tokenizer_hash = options.tokenizer_hash;
+  made.identity.profile = options.profile;
+  made.identity.software_version = BATON_VERSION;
+  for (int layer = 0; layer < request.geometry.layers; ++layer) {
+    made.identity.layer_names.push_back(fmt::format("model.layers.{}.self_attn", layer));
+  }
+  made.geometry = request.geometry;
+  made.host = config.host;
+  made.port = config.port;
+  made.lease = seconds_of(config.lease_s);
+  BATON_TRY_ASSIGN(made.transport, transport_mode(config.transport));
+  made.secret = config.secret;
+  made.tls = {.cert = config.tls_cert, .key = config.tls_key, .ca = config.tls_ca};
+  made.metrics = options.metrics;
+  made.wake = request.wake;
+  return made;
+}
+
+class HandoffHost final : public engine::KvHost {
+ public:
+  explicit HandoffHost(transport::SharedArena arena) : arena_(std::move(arena)) {}
+
+  Result<void> connect(const engine::KvTransferConfig& config, const transfer::PullConnectorOptions& options) {
+    using engine::KvRole;
+    if (config.role == KvRole::kProducer || config.role == KvRole::kBoth) {
+      BATON_TRY_ASSIGN(producer_, transfer::make_kv_producer(options, arena_));
+    }
+    if (config.role == KvRole::kConsumer || config.role == KvRole::kBoth) {
+      BATON_TRY_ASSIGN(consumer_, transfer::make_kv_consumer(options, arena_.data()));
+    }
+    return {};
+  }
+
+  std::byte* memory() override { return arena_.data().data(); }
+  transfer::KvProducer* producer() override { return producer_.get(); }
+  transfer::KvConsumer* consumer() override { return consumer_.get(); }
+
+ private:
+  transport::SharedArena arena_;  // outlives both ends
+  std::unique_ptr<transfer::KvProducer> producer_;
+  std::unique_ptr<transfer::KvConsumer> consumer_;
+};
+
+}  // namespace
+
+engine::MakeKvHost handoff_host_factory(HandoffHostOptions options) {
+  return [options = std::move(options)](engine::KvHostRequest request) -> Result<std::unique_ptr<engine::KvHost>> {
+    BATON_TRY_ASSIGN(auto connector, connector_options(options, request));
+    BATON_TRY_ASSIGN(auto arena, transfer::create_kv_arena(request.geometry, request.block_count));
+    auto host = std::make_unique<HandoffHost>(std::move(arena));
+    BATON_TRY(host->connect(options.config, connector));
+    return host;
+  };
+}
+
+}  // namespace baton::apps

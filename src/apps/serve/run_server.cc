@@ -1,0 +1,156 @@
+#include "apps/serve/run_server.h"
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <csignal>
+#include <thread>
+
+#include "apps/serve/handoff_host.h"
+#include "apps/serve/load_progress.h"
+#include "apps/serve/model_files.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "engine/make_engine.h"
+#include "models/model.h"
+#include "server/openai_server.h"
+
+namespace baton::apps {
+namespace {
+
+namespace asio = boost::asio;
+
+// Bumped whenever a kernel's bits change: engines of different revisions don't exchange KV.
+constexpr uint32_t kKernelRevision = 1;
+
+wire::NumericProfile numeric_profile(const ServeSetup& setup) {
+  return {.isa = std::string(tensor::isa_name(setup.isa)),
+          .kernel_revision = kKernelRevision,
+          .onednn_version = setup.allow_onednn ? "2.6.3" : ""};
+}
+
+std::string tokenizer_hash(const text::Tokenizer& tokenizer) {
+  Xxh3Stream state;
+  for (TokenId id = 0; id < tokenizer.vocab_size(); ++id) {
+    state.update(std::as_bytes(std::span(tokenizer.token_spelling(id))));
+    state.update(std::as_bytes(std::span("\0", 1)));
+  }
+  return fmt::format("{:016x}", state.digest());
+}
+
+void log_start(const ServeSetup& setup, const engine::Engine& engine, int port) {
+  const auto& config = engine.config();
+  const auto stats = engine.stats();
+  const int64_t tokens = stats.kv_blocks_total * config.block_size;
+  log_info("KV cache size: {} tokens in {} blocks of {}", tokens, stats.kv_blocks_total, config.block_size);
+  log_info("Maximum concurrency for {} tokens per request: {:.2f}x", config.max_model_len,
+           static_cast<double>(tokens) / config.max_model_len);
+  log_info("model={} isa={} threads={} max_model_len={} listening={}:{}", setup.model_path,
+           tensor::isa_name(setup.isa), setup.threads, config.max_model_len, setup.server.http.listen.host, port);
+  log_info("Application startup complete.");
+}
+
+// Ten-second lines, as vLLM's users grep them.
+net::Task<void> log_throughput(const engine::Engine& engine) {
+  asio::steady_timer timer(co_await asio::this_coro::executor);
+  int64_t idle_rounds = 0;
+  for (;;) {
+    timer.expires_after(std::chrono::seconds(10));
+    co_await timer.async_wait(asio::use_awaitable);
+    const auto stats = engine.stats();
+    idle_rounds = stats.running + stats.waiting > 0 ? 0 : idle_rounds + 1;
+    if (idle_rounds > 1) continue;
+    log_info("Engine 000: Running: {} reqs, Waiting: {} reqs, KV cache usage: {:.1f}%, Prefix cache hit rate: {:.1f}%",
+             stats.running, stats.waiting,
+             100.0 * static_cast<double>(stats.kv_blocks_used) / static_cast<double>(std::max<int64_t>(1, stats.kv_blocks_total)),
+             100.0 * static_cast<double>(stats.prefix_hits) / static_cast<double>(std::max<int64_t>(1, stats.prefix_queries)));
+  }
+}
+
+// First signal: stop accepting, let what runs go on for the time given, then stop. Second: stop at once.
+net::Task<void> wait_for_shutdown(server::OpenAiServer& server, engine::Engine& engine, Duration grace, asio::io_context& context) {
+  asio::signal_set signals(context, SIGINT, SIGTERM);
+  const int first = co_await signals.async_wait(asio::use_awaitable);
+  log_info("signal={} action=stopping in_flight={}", first, server.requests_in_flight());
+  server.stop_accepting();
+  signals.async_wait([&context](const boost::system::error_code& error, int) {
+    if (!error) context.stop();
+  });
+  asio::steady_timer timer(context);
+  const SteadyClock clock;
+  const TimePoint deadline = clock.now() + grace;
+  while (server.requests_in_flight() > 0 && clock.now() < deadline) {
+    timer.expires_after(std::chrono::milliseconds(20));
+    co_await timer.async_wait(asio::use_awaitable);
+  }
+  // Whatever still runs ends as aborted; its connection gets a moment to say so.
+  engine.abort_all();
+  const TimePoint last = clock.now() + std::chrono::seconds(2);
+  while (server.requests_in_flight() > 0 && clock.now() < last) {
+    timer.expires_after(std::chrono::milliseconds(10));
+    co_await timer.async_wait(asio::use_awaitable);
+  }
+  server.close();
+  context.stop();
+}
+
+}  // namespace
+
+Result<void> run_server(ServeSetup setup) {
+  std::signal(SIGPIPE, SIG_IGN);
+  if (setup.threads <= 0) setup.threads = tensor::usable_cores();
+  const bool oversubscribed = setup.threads > tensor::usable_cores();
+  if (oversubscribed) {
+    log_warning("threads={} cores={} effect=\"more threads than cores: slower\"", setup.threads,
+                tensor::usable_cores());
+  }
+  ComputePool pool({.threads = setup.threads, .spin_us = oversubscribed ? 0 : 50});
+
+  BATON_TRY_ASSIGN(const auto checkpoint, weights::open_checkpoint(setup.model_path));
+  BATON_TRY_ASSIGN(auto files, load_model_files(*checkpoint, setup.chat_template_file));
+  LoadProgress progress;
+  BATON_TRY_ASSIGN(auto model,
+                   models::load_model(setup.model_path,
+                                      {.isa = setup.isa,
+                                       .allow_onednn = setup.allow_onednn,
+                                       .max_positions = setup.engine.max_model_len,
+                                       .progress = [&](int64_t done, int64_t total) { progress.show(done, total); }},
+                                      pool));
+  progress.finish();
+
+  MetricRegistry metrics({{"model_name", setup.server.served_model_names.front()}, {"engine", "0"}});
+  setup.engine.eos_token_ids = files.eos_token_ids;
+  engine::EngineDependencies dependencies{.pool = &pool, .metrics = &metrics};
+  if (setup.engine.kv_transfer.role != engine::KvRole::kNone) {
+    dependencies.make_kv_host = handoff_host_factory({.config = setup.engine.kv_transfer,
+                                                      .profile = numeric_profile(setup),
+                                                      .tokenizer_hash = tokenizer_hash(*files.tokenizer),
+                                                      .metrics = &metrics});
+  }
+  BATON_TRY_ASSIGN(auto engine, engine::make_engine(setup.engine, std::move(model), std::move(dependencies)));
+
+  nlohmann::json generation = setup.use_generation_config ? files.generation_config : nlohmann::json::object();
+  generation.merge_patch(setup.generation_overrides);
+  setup.server.sampling_defaults = server::SamplingDefaults::from_generation_config(generation);
+  setup.server.limits.vocab_size = engine->vocab_size();
+  asio::io_context context(1);
+  BATON_TRY_ASSIGN(auto server, server::OpenAiServer::start(context.get_executor(),
+                                                            {.engine = *engine,
+                                                             .tokenizer = *files.tokenizer,
+                                                             .chat_template = files.chat_template.get(),
+                                                             .metrics = metrics},
+                                                            setup.server));
+  log_start(setup, *engine, server->port());
+  asio::co_spawn(context, wait_for_shutdown(*server, *engine, setup.shutdown_timeout, context), asio::detached);
+  asio::co_spawn(context, log_throughput(*engine), asio::detached);
+  context.run();
+
+  engine->drain(std::chrono::seconds(0));
+  log_info("stopped");
+  return {};
+}
+
+}  // namespace baton::apps

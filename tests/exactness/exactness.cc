@@ -1,0 +1,207 @@
+// exactness MODEL [REQUESTS]: serves one workload in every way the contract names, and compares the logits' hashes.
+//
+// Prints a row per way and exits 1 unless every request is equal in all of them (docs/exactness.md).
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <functional>
+
+#include "engine_under_test.h"
+#include "workload.h"
+
+namespace baton::exactness {
+namespace {
+
+using engine::EngineRequest;
+using engine::KvRole;
+
+struct Run {
+  std::string model_path;
+  std::vector<EngineRequest> requests;
+  Traces expected;
+  int failures = 0;
+};
+
+engine::EngineConfig base_config() {
+  engine::EngineConfig config;
+  config.max_model_len = 4096;
+  config.max_num_batched_tokens = 2048;
+  config.max_num_seqs = 64;
+  config.kv_cache_bytes = int64_t{1} << 30;
+  config.prefix_caching = false;
+  return config;
+}
+
+void report(Run& run, const std::string& name, const Traces& traces, const std::string& note = "") {
+  int equal = 0;
+  std::string first_difference;
+  for (const auto& [id, trace] : traces) {
+    if (trace.same_answer(run.expected.at(id))) {
+      ++equal;
+    } else if (first_difference.empty()) {
+      first_difference = fmt::format("{} {}", id, trace.error);
+    }
+  }
+  const bool good = equal == static_cast<int>(run.requests.size());
+  if (!good) ++run.failures;
+  fmt::print("{:<34} {:016x} {:>4} of {:<4} {} {}\n", name, combined_hash(traces), equal, run.requests.size(),
+             good ? "equal" : "DIFFERENT, first: " + first_difference, note);
+  std::fflush(stdout);
+}
+
+// Starts an engine, gives it to `body`, and reports what that returns.
+bool column(Run& run, const std::string& name, const EngineSetup& setup,
+            const std::function<Traces(engine::Engine&)>& body, const std::string& note = "") {
+  auto started = start_engine(setup);
+  if (!started) {
+    fmt::print("{:<34} {}\n", name, started.error().to_string());
+    ++run.failures;
+    return false;
+  }
+  report(run, name, body(*started->engine), note);
+  return true;
+}
+
+EngineSetup setup_of(const Run& run) { return {.model_path = run.model_path, .config = base_config()}; }
+
+void run_single_engine_columns(Run& run) {
+  const auto together = [&](engine::Engine& engine) { return run_together(engine, run.requests); };
+  EngineSetup setup = setup_of(run);
+  column(run, "batched", setup, together);
+  for (const int chunk : {16, 512}) {
+    setup = setup_of(run);
+    setup.config.max_num_batched_tokens = chunk;
+    setup.config.max_num_seqs = std::min(chunk, setup.config.max_num_seqs);
+    column(run, fmt::format("chunked at {}", chunk), setup, together);
+  }
+  setup = setup_of(run);
+  setup.config.prefix_caching = true;
+  column(run, "after a prefix hit", setup, [&](engine::Engine& engine) {
+    run_together(engine, run.requests);
+    auto again = run_together(engine, run.requests);
+    int64_t cached = 0;
+    for (const auto& [id, trace] : again) cached += trace.cached_tokens;
+    if (cached == 0) again.begin()->second.error = "no prefix was ever hit";
+    return again;
+  });
+  setup = setup_of(run);
+  setup.config.test_preempt_probability = 0.05;
+  column(run, "with forced preemption", setup, [&](engine::Engine& engine) {
+    auto traces = run_together(engine, run.requests);
+    if (engine.stats().preemptions == 0) traces.begin()->second.error = "nothing was preempted";
+    return traces;
+  });
+  setup = setup_of(run);
+  setup.threads = 2;
+  column(run, "2 threads", setup, together);
+  for (const int block_size : {128, 768}) {
+    setup = setup_of(run);
+    setup.config.block_size = block_size;
+    column(run, fmt::format("block size {}", block_size), setup, together);
+  }
+  setup = setup_of(run);
+  setup.allow_onednn = false;
+  column(run, "oneDNN off", setup, together);
+}
+
+// P computes each prompt and one token; D takes the KV over and goes on.
+Traces run_disaggregated(engine::Engine& prefill, engine::Engine& decode, const std::vector<EngineRequest>& requests) {
+  std::vector<EngineRequest> first = requests;
+  for (auto& request : first) {
+    request.sampling.max_tokens = 1;
+    request.kv_transfer.emplace().do_remote_decode = true;
+  }
+  const Traces offered = run_together(prefill, first);
+  std::vector<EngineRequest> second = requests;
+  for (auto& request : second) request.kv_transfer = offered.at(request.id).kv_transfer;
+  auto traces = run_together(decode, second);
+  for (auto& [id, trace] : traces) {
+    const int64_t prompt = static_cast<int64_t>(
+        std::find_if(requests.begin(), requests.end(), [&](const auto& r) { return r.id == id; })->prompt_ids.size());
+    if (prompt > 1 && trace.external_tokens == 0) trace.error = "nothing was handed over";
+  }
+  return traces;
+}
+
+void run_disaggregated_column(Run& run, const std::string& transport) {
+  const std::string name = fmt::format("P and D over {}", transport);
+  EngineSetup prefill = setup_of(run);
+  prefill.config.kv_transfer = {.role = KvRole::kProducer, .engine_id = "p", .transport = transport};
+  EngineSetup decode = setup_of(run);
+  decode.config.kv_transfer = {.role = KvRole::kConsumer, .engine_id = "d", .transport = transport};
+  auto p = start_engine(prefill);
+  auto d = start_engine(decode);
+  if (!p || !d) {
+    fmt::print("{:<34} {}\n", name, (p ? d : p).error().to_string());
+    ++run.failures;
+    return;
+  }
+  auto traces = run_disaggregated(*p->engine, *d->engine, run.requests);
+  const auto stats = d->engine->stats();
+  if (stats.last_token_mismatches != 0) traces.begin()->second.error = "last_token_id mismatched";
+  report(run, name, traces, fmt::format("(last_token_id mismatches: {})", stats.last_token_mismatches));
+}
+
+// Unseeded requests draw their seed in the hand-off; here P draws, and the same request alone with that seed must agree.
+void run_unseeded_hand_off(Run& run) {
+  std::vector<EngineRequest> unseeded = run.requests;
+  for (auto& request : unseeded) {
+    request.sampling.temperature = 1;
+    request.sampling.seed.reset();
+  }
+  EngineSetup prefill = setup_of(run);
+  prefill.config.kv_transfer = {.role = KvRole::kProducer, .engine_id = "p"};
+  EngineSetup decode = setup_of(run);
+  decode.config.kv_transfer = {.role = KvRole::kConsumer, .engine_id = "d"};
+  auto p = start_engine(prefill);
+  auto d = start_engine(decode);
+  auto alone = start_engine(setup_of(run));
+  if (!p || !d || !alone) {
+    ++run.failures;
+    return;
+  }
+  auto traces = run_disaggregated(*p->engine, *d->engine, unseeded);
+  for (auto& request : unseeded) request.sampling.seed = traces.at(request.id).seed;
+  Run replay{.model_path = run.model_path, .requests = unseeded, .expected = run_together(*alone->engine, unseeded)};
+  report(replay, "unseeded, P drew the seed", traces,
+         fmt::format("(last_token_id mismatches: {})", d->engine->stats().last_token_mismatches));
+  run.failures += replay.failures;
+}
+
+int run_all(const std::string& model_path, int request_count) {
+  auto alone = start_engine({.model_path = model_path, .config = base_config()});
+  if (!alone) {
+    fmt::print(stderr, "exactness: {}\n", alone.error().to_string());
+    return 1;
+  }
+  WorkloadOptions options{.requests = request_count, .vocab_size = alone->engine->vocab_size()};
+  Run run{.model_path = model_path, .requests = make_workload(options)};
+  int64_t prompt_tokens = 0;
+  for (const auto& request : run.requests) prompt_tokens += static_cast<int64_t>(request.prompt_ids.size());
+  fmt::print("{} requests, {} prompt tokens\n", request_count, prompt_tokens);
+  run.expected = run_one_by_one(*alone->engine, run.requests);
+  for (auto& request : run.requests) {
+    // The seed that was drawn for an unseeded request belongs to its answer from here on.
+    request.sampling.seed = run.expected.at(request.id).seed;
+  }
+  report(run, "alone (the reference)", run.expected);
+  alone->engine.reset();
+
+  run_single_engine_columns(run);
+  run_disaggregated_column(run, "shm");
+  run_disaggregated_column(run, "tcp");
+  run_unseeded_hand_off(run);
+  fmt::print("{}\n", run.failures == 0 ? "All equal." : "THE CONTRACT IS BROKEN.");
+  return run.failures == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace baton::exactness
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    fmt::print(stderr, "usage: exactness MODEL [REQUESTS]\n");
+    return 2;
+  }
+  return baton::exactness::run_all(argv[1], argc > 2 ? std::atoi(argv[2]) : 200);
+}
