@@ -131,6 +131,19 @@ TEST(GgufBroken, RepeatedNames) {
               HasSubstr("tensor t appears again at byte 57"));
 }
 
+TEST(GgufBroken, NamesInMessagesAreShortAndPrintable) {
+  const std::string wild = "a\nb\x1b[31m\xff" + std::string(60000, 'x');
+  const auto error = error_of(Raw(0, 1).text(wild).put(uint32_t{99}).bytes());
+  EXPECT_THAT(error, HasSubstr("metadata key a\\x0ab\\x1b[31m\\xffxxx"));
+  EXPECT_LT(error.size(), 500u);
+}
+
+TEST(GgufBroken, MoreArrayElementsThanAnyModelHasAreNotHeld) {
+  Raw raw(0, 1);
+  raw.text("k").put(uint32_t{9}).put(uint32_t{0}).put(kGgufArrayElementsMax + 1);
+  EXPECT_THAT(error_of(raw.bytes(kGgufArrayElementsMax + 64)), AllOf(HasSubstr("out_of_range"), HasSubstr("elements")));
+}
+
 TEST(GgufBroken, WrongValueTypes) {
   EXPECT_THAT(error_of(Raw(0, 1).text("k").put(uint32_t{13}).put(uint64_t{0}).bytes()), HasSubstr("value type 13"));
   EXPECT_THAT(error_of(Raw(0, 1).text("k").put(uint32_t{7}).put(uint8_t{2}).bytes()), HasSubstr("boolean 2"));

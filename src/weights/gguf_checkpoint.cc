@@ -3,6 +3,7 @@
 
 #include "weights/gguf_reader.h"
 #include "weights/mapped_checkpoint.h"
+#include "weights/printable.h"
 
 namespace baton::weights {
 namespace {
@@ -38,7 +39,7 @@ Result<void> add_tensors(CheckpointParts& parts, GgufHeader& header, const std::
     TensorEntry entry{name,         tensor.dtype, std::move(tensor.shape), data + tensor.file_offset,
                       tensor.bytes, file_index,   tensor.file_offset};
     if (!parts.tensors.emplace(name, std::move(entry)).second) {
-      return fail(Code::kDataLoss, "{}: tensor {} is in another of the split files too", path, name);
+      return fail(Code::kDataLoss, "{}: tensor {} is in another of the split files too", path, printable(name));
     }
   }
   return {};

@@ -8,6 +8,7 @@
 
 #include "base/byte_codec.h"
 #include "weights/gguf_format.h"
+#include "weights/printable.h"
 #include "weights/tensor_layout.h"
 
 namespace baton::weights {
@@ -104,9 +105,9 @@ class Parser {
       BATON_TRY_ASSIGN(const auto key_view, read_string("a metadata key", kGgufKeyBytesMax));
       const std::string key(key_view);
       if (header_.metadata.contains(key)) {
-        return fail(Code::kDataLoss, "{}: metadata key {} appears again at byte {}", name_, key, at);
+        return fail(Code::kDataLoss, "{}: metadata key {} appears again at byte {}", name_, printable(key), at);
       }
-      what_ = fmt::format("metadata key {}", key);
+      what_ = fmt::format("metadata key {}", printable(key));
       BATON_TRY_ASSIGN(const auto type, read_type());
       BATON_TRY_ASSIGN(header_.metadata[key], read_value(type, 0));
     }
@@ -203,7 +204,7 @@ class Parser {
       BATON_TRY_ASSIGN(const auto tensor_name, read_string("a tensor name", kGgufTensorNameBytesMax));
       if (tensor_name.empty()) return fail(Code::kDataLoss, "{}: a tensor without a name at byte {}", name_, at);
       if (!names.insert(tensor_name).second) {
-        return fail(Code::kDataLoss, "{}: tensor {} appears again at byte {}", name_, tensor_name, at);
+        return fail(Code::kDataLoss, "{}: tensor {} appears again at byte {}", name_, printable(tensor_name), at);
       }
       BATON_TRY(read_tensor_info(tensor_name));
     }
@@ -211,7 +212,7 @@ class Parser {
   }
 
   Result<void> read_tensor_info(std::string_view tensor_name) {
-    what_ = fmt::format("tensor {}", tensor_name);
+    what_ = fmt::format("tensor {}", printable(tensor_name));
     GgufTensor tensor;
     tensor.name = tensor_name;
     BATON_TRY_ASSIGN(tensor.shape, read_shape());
@@ -267,9 +268,8 @@ class Parser {
     if (const auto it = header_.metadata.find("general.alignment"); it != header_.metadata.end()) {
       const uint64_t value = it->is_number_integer() && *it > 0 ? it->get<uint64_t>() : 0;
       if (!std::has_single_bit(value) || value > (uint64_t{1} << 30)) {
-        // error_handler_t::replace: a string value may hold any bytes.
         return fail(Code::kDataLoss, "{}: general.alignment is {}; it must be a power of two up to 2^30", name_,
-                    it->dump(-1, ' ', false, json::error_handler_t::replace));
+                    printable(it->dump(-1, ' ', false, json::error_handler_t::replace)));
       }
       header_.alignment = static_cast<uint32_t>(value);
     }
@@ -284,13 +284,14 @@ class Parser {
     for (auto& tensor : header_.tensors) {
       if (tensor.file_offset % header_.alignment != 0) {
         return fail(Code::kDataLoss, "{}: tensor {} begins at data byte {}, which is not a multiple of {}", name_,
-                    tensor.name, tensor.file_offset, header_.alignment);
+                    printable(tensor.name), tensor.file_offset, header_.alignment);
       }
       tensor.file_offset += header_.data_offset;  // both at most the file's size plus 2^30
       const auto size = static_cast<int64_t>(file_.size());
       if (tensor.file_offset > size || tensor.bytes > size - tensor.file_offset) {
         return fail(Code::kDataLoss, "{}: tensor {} takes bytes {} to {} of a file of {}; the file is cut short", name_,
-                    tensor.name, tensor.file_offset, static_cast<uint64_t>(tensor.file_offset) + tensor.bytes, size);
+                    printable(tensor.name), tensor.file_offset,
+                    static_cast<uint64_t>(tensor.file_offset) + tensor.bytes, size);
       }
       ranges.push_back({tensor.file_offset, tensor.bytes, tensor.name});
     }

@@ -19,7 +19,7 @@ namespace baton::weights {
 
 // Bounds on what a header may make the process hold. Real files stay far below: 16 MB, 1M elements, 4 levels.
 inline constexpr uint64_t kGgufHeaderBytesMax = uint64_t{256} << 20;
-inline constexpr uint64_t kGgufArrayElementsMax = uint64_t{8} << 20;  // of all arrays together
+inline constexpr uint64_t kGgufArrayElementsMax = uint64_t{4} << 20;  // of all arrays together
 inline constexpr int kGgufArrayDepthMax = 8;
 inline constexpr uint64_t kGgufPairsMax = 65536;
 inline constexpr uint64_t kGgufTensorsMax = uint64_t{1} << 20;

@@ -5,6 +5,7 @@
 
 #include "weights/json_parse.h"
 #include "weights/mapped_checkpoint.h"
+#include "weights/printable.h"
 #include "weights/safetensors_reader.h"
 
 namespace baton::weights {
@@ -77,7 +78,8 @@ Result<ShardPlan> plan_from_index(const std::string& folder, const std::string& 
   for (const auto& [tensor_name, shard] : weight_map->items()) {
     if (!shard.is_string() || !is_plain_file_name(shard.get_ref<const std::string&>())) {
       return fail(Code::kDataLoss, "{}: weight_map sends tensor {} to {}, which is not the name of a {} file in {}",
-                  index_path, tensor_name, shard.dump(-1, ' ', true, json::error_handler_t::replace), kSuffix, folder);
+                  index_path, printable(tensor_name),
+                  printable(shard.dump(-1, ' ', true, json::error_handler_t::replace)), kSuffix, folder);
     }
     plan.shard_of.emplace(tensor_name, shard.get<std::string>());
     shards.insert(shard.get<std::string>());
@@ -121,8 +123,8 @@ Result<void> add_shard(CheckpointParts& parts, const std::string& shard, const S
                       tensor.bytes, file_index,   tensor.file_offset};
     const auto [it, inserted] = parts.tensors.emplace(name, std::move(entry));
     if (!inserted) {
-      return fail(Code::kDataLoss, "{}: tensor {} is in another file of the folder too (file {} by name)", path, name,
-                  it->second.file_index + 1);
+      return fail(Code::kDataLoss, "{}: tensor {} is in another file of the folder too (file {} by name)", path,
+                  printable(name), it->second.file_index + 1);
     }
   }
   return {};
@@ -131,8 +133,8 @@ Result<void> add_shard(CheckpointParts& parts, const std::string& shard, const S
 Result<void> check_index_kept(const CheckpointParts& parts, const ShardPlan& plan) {
   for (const auto& [tensor_name, shard] : plan.shard_of) {
     if (!parts.tensors.contains(tensor_name)) {
-      return fail(Code::kDataLoss, "{}: tensor {} is not in {}, where {} says it is", parts.path, tensor_name, shard,
-                  kIndexName);
+      return fail(Code::kDataLoss, "{}: tensor {} is not in {}, where {} says it is", parts.path,
+                  printable(tensor_name), shard, kIndexName);
     }
   }
   return {};

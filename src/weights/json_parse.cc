@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "tensor/buffer.h"
+#include "weights/printable.h"
 
 namespace baton::weights {
 namespace {
@@ -28,12 +29,13 @@ class Builder {
   bool key(std::string& value) {
     key_ = std::move(value);
     if (duplicates_ == DuplicateKeys::kRefuse && open_.back()->contains(key_)) {
-      return refuse(fmt::format("key \"{}\" appears twice", key_));
+      return refuse(fmt::format("key \"{}\" appears twice", printable(key_)));
     }
     return true;
   }
   bool parse_error(size_t position, const std::string&, const json::exception& error) {
-    status_ = Status(Code::kDataLoss, fmt::format("{}: not JSON at byte {}: {}", name_, position, error.what()));
+    status_ = Status(Code::kDataLoss,
+                     fmt::format("{}: not JSON at byte {}: {}", name_, position, printable(error.what(), 400)));
     return false;
   }
 
@@ -45,7 +47,12 @@ class Builder {
     status_ = Status(Code::kDataLoss, fmt::format("{}: {}", name_, why));
     return false;
   }
+  // The slot that the value went to; null once there are too many.
   json* place(json value) {
+    if (++values_ > kJsonValuesMax) {
+      refuse(fmt::format("JSON has more than {} values", kJsonValuesMax));
+      return nullptr;
+    }
     if (open_.empty()) {
       root_ = std::move(value);
       return &root_;
@@ -64,8 +71,9 @@ class Builder {
       return refuse(fmt::format("JSON nests deeper than {}", kJsonDepthMax));
     }
     // Only the innermost open value grows, so the pointers to those around it stay good.
-    open_.push_back(place(std::move(value)));
-    return true;
+    json* slot = place(std::move(value));
+    open_.push_back(slot);
+    return slot != nullptr;
   }
   bool close() {
     open_.pop_back();
@@ -77,6 +85,7 @@ class Builder {
   json root_;
   std::vector<json*> open_;
   std::string key_;
+  uint64_t values_ = 0;
   Status status_{Code::kDataLoss, "not JSON"};
 };
 
@@ -88,7 +97,7 @@ Result<json> parse_json(std::span<const std::byte> bytes, std::string_view name,
   try {
     if (!json::sax_parse(text, text + bytes.size(), &builder)) return fail(builder.status());
   } catch (const std::exception& error) {
-    return fail(Code::kDataLoss, "{}: not JSON: {}", name, error.what());
+    return fail(Code::kDataLoss, "{}: not JSON: {}", name, printable(error.what(), 400));
   }
   return builder.take();
 }

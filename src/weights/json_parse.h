@@ -12,6 +12,8 @@
 namespace baton::weights {
 
 inline constexpr int kJsonDepthMax = 128;
+// Of all kinds together, in one file: a bound on memory. Real files stay below a million.
+inline constexpr uint64_t kJsonValuesMax = uint64_t{4} << 20;
 // A configuration file of more bytes is refused (kOutOfRange) before it is read.
 inline constexpr uint64_t kJsonFileBytesMax = uint64_t{256} << 20;
 

@@ -103,6 +103,13 @@ TEST(SafetensorsBroken, HeaderJson) {
   EXPECT_THAT(error_of(R"({"__metadata__": {"x": 1}})", 0), HasSubstr("__metadata__ key x is not a string"));
 }
 
+TEST(SafetensorsBroken, HugeHeadersAreBoundedInMemoryAndMessage) {
+  std::string values = R"({"a":[0)";
+  for (int i = 0; i < (4 << 20); ++i) values += ",0";
+  EXPECT_THAT(error_of(values + "]}", 0), HasSubstr("more than 4194304 values"));
+  EXPECT_LT(error_of(R"({")" + std::string(1 << 20, 'x'), 0).size(), 800u);
+}
+
 TEST(SafetensorsBroken, TensorEntries) {
   const auto error = [](std::string_view entry, size_t data_bytes) {
     return error_of(fmt::format(R"({{"t":{}}})", entry), data_bytes);

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "weights/json_parse.h"
+#include "weights/printable.h"
 #include "weights/tensor_layout.h"
 
 namespace baton::weights {
@@ -36,12 +37,13 @@ Result<DType> read_dtype(const json& value, std::string_view where) {
     if (row.dtype) return *row.dtype;
     return fail(Code::kUnimplemented, "{} is {}, which this version doesn't read", where, text);
   }
-  return fail(Code::kDataLoss, "{} has unknown dtype \"{}\"", where, text);
+  return fail(Code::kDataLoss, "{} has unknown dtype \"{}\"", where, printable(text));
 }
 
 Result<int64_t> read_int(const json& value, std::string_view where, std::string_view what) {
   if (!value.is_number_unsigned() || value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) {
-    return fail(Code::kDataLoss, "{} has {} {}, not a whole number below 2^63", where, what, value.dump());
+    return fail(Code::kDataLoss, "{} has {} {}, not a whole number below 2^63", where, what,
+                printable(value.dump(-1, ' ', false, json::error_handler_t::replace)));
   }
   return static_cast<int64_t>(value.get<uint64_t>());
 }
@@ -66,7 +68,7 @@ const json& member(const json& object, const char* key) {
 
 Result<SafetensorsTensor> read_tensor(const std::string& tensor_name, const json& entry, int64_t data_begin,
                                       int64_t data_bytes, std::string_view file) {
-  const std::string where = fmt::format("{}: tensor {}", file, tensor_name);
+  const std::string where = fmt::format("{}: tensor {}", file, printable(tensor_name));
   if (!entry.is_object()) return fail(Code::kDataLoss, "{} is not an object in the header", where);
   SafetensorsTensor tensor;
   tensor.name = tensor_name;
@@ -94,7 +96,8 @@ Result<SafetensorsTensor> read_tensor(const std::string& tensor_name, const json
 Result<json> read_metadata(const json& value, std::string_view file) {
   if (!value.is_object()) return fail(Code::kDataLoss, "{}: __metadata__ is not an object", file);
   for (const auto& [key, text] : value.items()) {
-    if (!text.is_string()) return fail(Code::kDataLoss, "{}: __metadata__ key {} is not a string", file, key);
+    if (!text.is_string())
+      return fail(Code::kDataLoss, "{}: __metadata__ key {} is not a string", file, printable(key));
   }
   return value;
 }

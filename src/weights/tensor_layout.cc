@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "weights/printable.h"
+
 namespace baton::weights {
 
 Result<int64_t> tensor_bytes(tensor::DType dtype, std::span<const int64_t> shape) {
@@ -35,8 +37,9 @@ Result<void> check_disjoint(std::vector<ByteRange> ranges, std::string_view file
     const auto& before = ranges[i - 1];
     const auto& range = ranges[i];
     if (range.offset < before.offset + before.bytes) {
-      return fail(Code::kDataLoss, "{}: tensors {} (bytes {} to {}) and {} (bytes {} to {}) overlap", file, before.name,
-                  before.offset, before.offset + before.bytes, range.name, range.offset, range.offset + range.bytes);
+      return fail(Code::kDataLoss, "{}: tensors {} (bytes {} to {}) and {} (bytes {} to {}) overlap", file,
+                  printable(before.name), before.offset, before.offset + before.bytes, printable(range.name),
+                  range.offset, range.offset + range.bytes);
     }
   }
   return {};
