@@ -1,5 +1,5 @@
 // SmolLM2-135M-Instruct (Q4_1) against llama.cpp's logits and greedy continuations, made by
-// tools/goldens/smollm2_llama_cpp.py. Skipped where the file isn't there (tools/get_smollm2.sh fetches it).
+// tools/goldens/models_smollm2_logits.py. Skipped where the file isn't there (tools/get_smollm2.sh fetches it).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,8 +39,23 @@ class SmolLm2 : public testing::Test {
   std::unique_ptr<Model> model_;
 };
 
-// llama.cpp quantises activations to 8 bits per 32 as we do, but with its own roundings and an f16 scale, so that
-// logits agree within a bound and the greedy token wherever the two best are further apart than that.
+struct Distance {
+  double worst = 0, mean = 0;
+};
+Distance distance(const std::vector<float>& logits, const nlohmann::json& golden, const char* key) {
+  Distance d;
+  const auto picked = golden["logit_ids"].get<std::vector<int32_t>>();
+  for (size_t i = 0; i < picked.size(); ++i) {
+    const double error = std::abs(logits[picked[i]] - golden[key][i].get<double>());
+    d.worst = std::isnan(error) ? 1e9 : std::max(d.worst, error);
+    d.mean += error / static_cast<double>(picked.size());
+  }
+  return d;
+}
+
+// Rounding activations to 8 bits moves the logits of this model by some tenths, and every engine rounds in its own way:
+// llama.cpp's logits are 0.1 to 0.4 (mean) and up to 0.84 away from exact arithmetic (tools/goldens/models_smollm2_exact.py).
+// So logits agree within a bound, and greedy tokens wherever the best two are further apart than that.
 constexpr double kLogitBound = 1.0;
 constexpr double kMeanBound = 0.2;
 
@@ -50,33 +65,46 @@ TEST_F(SmolLm2, LogitsAndGreedyTokensAreLlamaCpps) {
   for (const auto& golden : goldens()["cases"]) {
     ModelRunner runner(*model_, {.threads = 2});
     ASSERT_TRUE(runner.prepared().has_value());
-    const auto ids = golden["ids"].get<std::vector<int32_t>>();
-    std::vector<float> logits = runner.feed(ids, 256, true);
-    double worst = 0, sum = 0;
-    const auto picked = golden["logit_ids"].get<std::vector<int32_t>>();
-    for (size_t i = 0; i < picked.size(); ++i) {
-      const double error = std::abs(logits[picked[i]] - golden["logits"][i].get<double>());
-      worst = std::max(worst, error);
-      sum += error;
-    }
-    const double mean = sum / static_cast<double>(picked.size());
-    EXPECT_LT(worst, kLogitBound) << golden["prompt"];
-    EXPECT_LT(mean, kMeanBound) << golden["prompt"];
+    std::vector<float> logits = runner.feed(golden["ids"].get<std::vector<int32_t>>(), 256, true);
+    const Distance d = distance(logits, golden, "logits");
+    EXPECT_LT(d.worst, kLogitBound) << golden["prompt"];
+    EXPECT_LT(d.mean, kMeanBound) << golden["prompt"];
+    std::printf("%-40.40s worst %.4f mean %.4f\n", golden["prompt"].dump().c_str(), d.worst, d.mean);
     const auto continuation = golden["continuation"].get<std::vector<int32_t>>();
     for (size_t step = 0; step < continuation.size(); ++step, ++tokens) {
       const auto best = std::max_element(logits.begin(), logits.end());
       if (best - logits.begin() != continuation[step]) {
         ++flips;
         const double gap = *best - logits[continuation[step]];
-        EXPECT_LT(gap, kLogitBound) << golden["prompt"] << " step " << step;
-        std::printf("flip at step %zu of %s: our gap %.4f, llama.cpp's %.4f\n", step, golden["prompt"].dump().c_str(),
-                    gap, golden["gaps"][step].get<double>());
+        EXPECT_LT(golden["gaps"][step].get<double>() + gap, kLogitBound) << golden["prompt"] << " step " << step;
+        std::printf("  step %zu: another token; our gap %.4f, llama.cpp's %.4f\n", step, gap,
+                    golden["gaps"][step].get<double>());
       }
       logits = runner.feed({continuation[step]}, 1, true);
     }
-    std::printf("%-40.40s worst %.4f mean %.4f\n", golden["prompt"].dump().c_str(), worst, mean);
   }
-  EXPECT_LE(flips * 25, tokens) << flips << " of " << tokens << " greedy tokens differ";
+  std::printf("%d of %d greedy tokens differ\n", flips, tokens);
+  EXPECT_LE(flips * 25, tokens);
+}
+
+// Exact: float64 over the same dequantised weights, nothing rounded.
+TEST_F(SmolLm2, LogitsAreAsNearToExactArithmeticAsLlamaCpps) {
+  double ours = 0, theirs = 0;
+  int count = 0;
+  for (const auto& golden : goldens()["cases"]) {
+    if (!golden.contains("exact")) continue;
+    ModelRunner runner(*model_, {.cache_dtype = tensor::DType::kF32, .threads = 2});
+    const auto logits = runner.feed(golden["ids"].get<std::vector<int32_t>>(), 256, true);
+    const auto llama_cpp = golden["logits"].get<std::vector<float>>();
+    std::vector<float> spread(logits.size());
+    for (size_t i = 0; i < llama_cpp.size(); ++i) spread[golden["logit_ids"][i].get<int32_t>()] = llama_cpp[i];
+    ours += distance(logits, golden, "exact").mean;
+    theirs += distance(spread, golden, "exact").mean;
+    ++count;
+  }
+  ASSERT_GT(count, 0);
+  std::printf("mean distance to exact: ours %.4f, llama.cpp's %.4f\n", ours / count, theirs / count);
+  EXPECT_LT(ours, 1.25 * theirs);
 }
 
 TEST_F(SmolLm2, SameBitsForAnyStepAndThreads) {

@@ -1,4 +1,4 @@
-// Writes the tiny Llamas of tools/goldens/tiny_llama.py: weights are a fixed function of tensor and element, the same
+// Writes the tiny Llamas of tools/goldens/models_tiny_llama.py: weights are a fixed function of tensor and element, the same
 // here and there.
 #pragma once
 

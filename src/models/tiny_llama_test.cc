@@ -1,4 +1,4 @@
-// Tiny Llamas in both layouts against a float64 reference (tools/goldens/tiny_llama.py), and bit-equal logits for any
+// Tiny Llamas in both layouts against a float64 reference (tools/goldens/models_tiny_llama.py), and bit-equal logits for any
 // step, block size and thread count.
 #include <gtest/gtest.h>
 

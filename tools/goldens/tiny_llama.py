@@ -1,82 +1,89 @@
 #!/usr/bin/env python3
-"""Logits of tiny Llamas by the float64 reference llama_numpy.py, for src/models/tiny_llama_test.cc.
+"""Makes tests/data/tiny_llama: a random Llama checkpoint of 0.3 MB in Hugging Face layout, for tests and for the demo
+where no package index can be reached. Needs PyPI numpy, safetensors and tokenizers.
 
-    python tiny_llama.py > src/models/testdata/tiny_llama_numpy.json
+  tools/goldens/tiny_llama.py
 
-The weights are a fixed function of tensor and element, which the test computes too: u(name, i) = top 24 bits of
-splitmix64(fnv1a64(name) + i), over 2^23, minus 1; a matrix or bias is u / 4, a norm 1 + u / 8, an embedding u. bf16: the
-lower 16 bits of the fp32 value cut off. q8_0: (top 7 bits - 64) / 256.
+The tokenizer is a byte-level BPE of 512 entries, trained on alice.txt. The weights are random (fixed seed): the answers
+are noise.
 """
 import json
-import sys
+import pathlib
 
 import numpy as np
+import safetensors.numpy
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from llama_numpy import forward
-
-BASE = dict(hidden=64, intermediate=96, vocab=128, layers=2, heads=4, kv_heads=2, head_dim=16, rope_dim=16, theta=10000.0,
-            eps=1e-5, interleaved=False)
-CASES = {
-    "hf_f32_llama3_biases": dict(BASE, llama3=(8.0, 1.0, 4.0, 32.0), biases=True),
-    "hf_bf16_tied_linear": dict(BASE, linear=4.0, tied=True, format="bf16", activations="bf16"),
-    "hf_f32_explicit_head_dim": dict(BASE, head_dim=24, rope_dim=24, theta=500000.0),
-    "gguf_f32_rope_factors": dict(BASE, interleaved=True, factors=[1, 1, 1.5, 2, 4, 8, 8, 8]),
-    "gguf_q8_0_tied": dict(BASE, interleaved=True, tied=True, format="q8_0", activations="int8"),
+HERE = pathlib.Path(__file__).resolve().parent
+OUT = HERE.parent.parent / "tests/data/tiny_llama"
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 160,
+    "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 512,
+    "rms_norm_eps": 1e-5, "rope_theta": 100000.0, "max_position_embeddings": 8192, "tie_word_embeddings": True,
+    "attention_bias": False, "hidden_act": "silu", "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2,
 }
-IDS = [(37 * i + 11) % 128 for i in range(40)]
-ROWS = [0, 1, 17, 39]
+TEMPLATE = ("{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' "
+            "+ '\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}")
 
 
-def bits(name, count):
-    h = 0xCBF29CE484222325
-    for byte in name.encode():
-        h = (h ^ byte) * 0x100000001B3 % 2**64
-    with np.errstate(over="ignore"):
-        z = np.uint64(h) + np.arange(count, dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return z ^ (z >> np.uint64(31))
+def bf16(array):
+    """float32 to bfloat16 bits, nearest even."""
+    bits = array.astype(np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
 
-def uniform(name, count):
-    return ((bits(name, count) >> np.uint64(40)).astype(np.float64) / 2**23 - 1).astype(np.float32)
-
-
-def make_get(cfg):
-    sizes = dict(q=(cfg["heads"] * cfg["head_dim"], cfg["hidden"]), k=(cfg["kv_heads"] * cfg["head_dim"], cfg["hidden"]),
-                 v=(cfg["kv_heads"] * cfg["head_dim"], cfg["hidden"]), o=(cfg["hidden"], cfg["heads"] * cfg["head_dim"]),
-                 gate=(cfg["intermediate"], cfg["hidden"]), up=(cfg["intermediate"], cfg["hidden"]),
-                 down=(cfg["hidden"], cfg["intermediate"]), embedding=(cfg["vocab"], cfg["hidden"]),
-                 lm_head=(cfg["vocab"], cfg["hidden"]))
-    top_level = ("embedding", "lm_head", "final_norm")
-
-    def get(role, layer):
-        if role == "lm_head" and cfg.get("tied"):
-            role = "embedding"
-        name = role if role in top_level else f"{role}.{layer}"
-        if role.endswith("norm"):
-            return (1 + uniform(name, cfg["hidden"]) / 8).astype(np.float64)
-        if role.endswith("_bias"):
-            return (uniform(name, sizes[role[:-5]][0]) / 4).astype(np.float64) if cfg.get("biases") else None
-        rows, columns = sizes[role]
-        if cfg.get("format") == "q8_0":
-            values = ((bits(name, rows * columns) >> np.uint64(57)).astype(np.float64) - 64) / 256
-            return values.reshape(rows, columns)
-        values = uniform(name, rows * columns) * np.float32(1 if role == "embedding" else 0.25)
-        if cfg.get("format") == "bf16":
-            values = (values.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
-        return values.astype(np.float64).reshape(rows, columns)
-
-    return get
+def save_bf16(tensors, path):
+    header, offset, blobs = {}, 0, []
+    for name, array in tensors.items():
+        blob = bf16(array).tobytes()
+        header[name] = {"dtype": "BF16", "shape": list(array.shape), "data_offsets": [offset, offset + len(blob)]}
+        offset += len(blob)
+        blobs.append(blob)
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(blobs))
+    assert set(safetensors.safe_open(path, "np").keys()) == set(tensors)
 
 
 def main():
-    out = {"made_by": "tools/goldens/tiny_llama.py", "numpy": np.__version__, "ids": IDS, "rows": ROWS, "cases": {}}
-    for name, cfg in CASES.items():
-        logits = forward(cfg, make_get(cfg), IDS)
-        out["cases"][name] = [[round(float(v), 6) for v in logits[row]] for row in ROWS]
-    json.dump(out, sys.stdout)
-    print()
+    OUT.mkdir(parents=True, exist_ok=True)
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=CONFIG["vocab_size"], special_tokens=SPECIAL, show_progress=False,
+                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    tokenizer.train([str(HERE / "alice.txt")], trainer)
+    assert tokenizer.get_vocab_size() == CONFIG["vocab_size"]
+    tokenizer.save(str(OUT / "tokenizer.json"), pretty=False)
+
+    rng = np.random.default_rng(42)
+    hidden, inter, head = CONFIG["hidden_size"], CONFIG["intermediate_size"], CONFIG["head_dim"]
+    heads, kv_heads = CONFIG["num_attention_heads"], CONFIG["num_key_value_heads"]
+    normal = lambda out, inp, gain=1.0: rng.standard_normal((out, inp)) * gain / np.sqrt(inp)
+    tensors = {"model.embed_tokens.weight": rng.standard_normal((CONFIG["vocab_size"], hidden)) * 0.35,
+               "model.norm.weight": 1 + 0.1 * rng.standard_normal(hidden)}
+    for i in range(CONFIG["num_hidden_layers"]):
+        prefix = f"model.layers.{i}."
+        tensors |= {
+            prefix + "input_layernorm.weight": 1 + 0.1 * rng.standard_normal(hidden),
+            prefix + "post_attention_layernorm.weight": 1 + 0.1 * rng.standard_normal(hidden),
+            prefix + "self_attn.q_proj.weight": normal(heads * head, hidden, 2.0),
+            prefix + "self_attn.k_proj.weight": normal(kv_heads * head, hidden, 2.0),
+            prefix + "self_attn.v_proj.weight": normal(kv_heads * head, hidden),
+            prefix + "self_attn.o_proj.weight": normal(hidden, heads * head),
+            prefix + "mlp.gate_proj.weight": normal(inter, hidden),
+            prefix + "mlp.up_proj.weight": normal(inter, hidden),
+            prefix + "mlp.down_proj.weight": normal(hidden, inter),
+        }
+    save_bf16(tensors, OUT / "model.safetensors")
+    (OUT / "config.json").write_text(json.dumps(CONFIG, indent=2) + "\n")
+    (OUT / "generation_config.json").write_text(json.dumps({"bos_token_id": 1, "eos_token_id": 2}) + "\n")
+    (OUT / "tokenizer_config.json").write_text(json.dumps(
+        {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "chat_template": TEMPLATE,
+         "clean_up_tokenization_spaces": False, "tokenizer_class": "PreTrainedTokenizerFast"}, indent=2) + "\n")
 
 
-main()
+if __name__ == "__main__":
+    main()
