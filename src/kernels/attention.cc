@@ -11,6 +11,7 @@
 namespace baton::kernels {
 namespace {
 
+constexpr int kPointerFloats = kAttentionTile * static_cast<int>(sizeof(void*) / sizeof(float));
 constexpr int kMaxQueries = 64;  // query vectors (rows x heads of a group) that share a converted tile
 constexpr int kMergeDepth = 5;   // lanes pending in a binary merge of 16, with the one being computed
 constexpr int kSpanTiles = kAttentionSpan / kAttentionTile;
@@ -42,26 +43,30 @@ struct LaneState {
 
 // Floats of one thread's scratch, and its parts.
 struct ThreadScratch {
-  float* q;                // [queries][padded]
-  float* keys;             // [head_dim][tile]
-  float* values;           // [tile][padded]
-  float* scores;           // [queries][tile]
-  float* states;           // [depth] of LaneState
-  float* alpha;            // [queries]
-  int* valid;              // [queries]
-  const std::byte** rows;  // [tile]
+  float* q;                     // [queries][padded]
+  float* keys;                  // [head_dim][tile]
+  float* values;                // [tile][padded]
+  float* scores;                // [queries][tile]
+  float* states;                // [depth] of LaneState
+  float* alpha;                 // [queries]
+  int* valid;                   // [queries]
+  const std::byte** keys_at;    // [tile] addresses of the tile's keys
+  const std::byte** values_at;  // [tile] of its values
+  const std::byte** ahead;      // [tile] of the next tile's keys
 
   static int64_t state_floats(int queries, int padded) { return static_cast<int64_t>(queries) * (padded + 2); }
   static int64_t floats(int queries, int padded) {
     const int64_t n = queries;
     const int64_t body = n * padded + 2LL * kAttentionTile * padded + n * kAttentionTile +
-                         kMergeDepth * state_floats(queries, padded) + 2 * n + 2 * kAttentionTile;
+                         kMergeDepth * state_floats(queries, padded) + 2 * n + 3 * kPointerFloats;
     return (body + 15) / 16 * 16;
   }
   static ThreadScratch at(float* base, int queries, int padded) {
     ThreadScratch s;
-    s.rows = reinterpret_cast<const std::byte**>(base);
-    s.keys = base + 2 * kAttentionTile;
+    s.keys_at = reinterpret_cast<const std::byte**>(base);
+    s.values_at = s.keys_at + kAttentionTile;
+    s.ahead = s.values_at + kAttentionTile;
+    s.keys = base + 3 * kPointerFloats;
     s.values = s.keys + static_cast<int64_t>(padded) * kAttentionTile;
     s.q = s.values + static_cast<int64_t>(padded) * kAttentionTile;
     s.scores = s.q + static_cast<int64_t>(queries) * padded;
@@ -217,12 +222,13 @@ class UnitRunner {
     // One row, or all rows beyond the tile: every query sees the same positions.
     const bool direct = queries <= plan_.ops.direct_queries && block.position(first) + 1 >= start + count;
 
-    find_rows(block, 0, start, count);
+    find_rows(block, 0, start, count, scratch_.keys_at);
+    find_rows(block, 1, start, count, scratch_.values_at);
     if (direct) {
-      plan_.ops.scores_direct(scratch_.q + begin * plan_.padded, queries, plan_.padded, cache.head_dim, scratch_.rows,
-                              count, cache.dtype, scores);
+      plan_.ops.scores_direct(scratch_.q + begin * plan_.padded, queries, plan_.padded, cache.head_dim,
+                              scratch_.keys_at, scratch_.values_at, count, cache.dtype, scores);
     } else {
-      plan_.ops.load_keys(scratch_.rows, count, cache.dtype, cache.head_dim, scratch_.keys);
+      plan_.ops.load_keys(scratch_.keys_at, count, cache.dtype, cache.head_dim, scratch_.keys);
       plan_.ops.scores(scratch_.q + begin * plan_.padded, queries, plan_.padded, cache.head_dim, scratch_.keys, count,
                        scores);
     }
@@ -232,19 +238,24 @@ class UnitRunner {
       scratch_.alpha[i] =
           plan_.ops.softmax(scores + i * kAttentionTile, scratch_.valid[i], state.m + begin + i, state.sum + begin + i);
     }
-    find_rows(block, 1, start, count);
     float* o = state.o + static_cast<int64_t>(begin) * plan_.padded;
     if (direct) {
-      plan_.ops.accumulate_direct(scores, count, scratch_.alpha, queries, scratch_.rows, cache.dtype, cache.head_dim,
-                                  plan_.padded, o);
+      const bool more = next_tile_is_full(start, last);
+      if (more) find_rows(block, 0, start + kAttentionTile, kAttentionTile, scratch_.ahead);
+      plan_.ops.accumulate_direct(scores, count, scratch_.alpha, queries, scratch_.values_at,
+                                  more ? scratch_.ahead : nullptr, cache.dtype, cache.head_dim, plan_.padded, o);
       return;
     }
-    plan_.ops.load_values(scratch_.rows, count, cache.dtype, cache.head_dim, plan_.padded, scratch_.values);
+    plan_.ops.load_values(scratch_.values_at, count, cache.dtype, cache.head_dim, plan_.padded, scratch_.values);
     plan_.ops.accumulate(scores, scratch_.valid, scratch_.alpha, queries, scratch_.values, plan_.padded, o);
   }
 
+  static bool next_tile_is_full(int64_t start, int64_t last) {
+    return (start + kAttentionTile) % kAttentionSpan != 0 && start + 2 * kAttentionTile <= last + 1;
+  }
+
   // The addresses of `count` keys or values from position `start` on.
-  void find_rows(const Block& block, int kv, int64_t start, int count) {
+  void find_rows(const Block& block, int kv, int64_t start, int count, const std::byte** rows) {
     const PagedKvView& cache = plan_.args.cache;
     const int64_t row_bytes = tensor::dtype_bytes(cache.dtype, cache.head_dim);
     int64_t index = start / cache.block_size;
@@ -252,7 +263,7 @@ class UnitRunner {
     for (int i = 0; i < count; ++index, offset = 0) {
       const std::byte* base = cache.at(block.slice.block_table[index], plan_.args.layer, kv, block.kv_head);
       const int end = static_cast<int>(std::min<int64_t>(count, i + cache.block_size - offset));
-      for (; i < end; ++i, ++offset) scratch_.rows[i] = base + offset * row_bytes;
+      for (; i < end; ++i, ++offset) rows[i] = base + offset * row_bytes;
     }
   }
 

@@ -3,18 +3,20 @@
 
 #include <benchmark/benchmark.h>
 
+#include <cstring>
 #include <numeric>
 #include <vector>
 
 #include "kernels/elementwise.h"
 #include "kernels/math.h"
+#include "tensor/buffer.h"
 
 namespace baton::kernels {
 namespace {
 
 struct Setup {
   PagedKvView view;
-  std::vector<std::byte> bytes;
+  tensor::Buffer bytes;
   std::vector<int32_t> table;
   std::vector<float> q, out;
   std::vector<std::byte> scratch;
@@ -34,7 +36,8 @@ struct Setup {
     view.head_stride = 2LL * block_size * head_dim;
     view.kv_stride = view.head_stride * kv_heads;
     view.layer_stride = view.block_stride = 2 * view.kv_stride;
-    bytes.assign(view.block_stride * blocks, std::byte{0x3c});
+    bytes = *tensor::Buffer::allocate(view.block_stride * blocks);
+    std::memset(bytes.data(), 0x3c, bytes.size());
     view.base = bytes.data();
     table.resize(blocks);
     std::iota(table.begin(), table.end(), 0);

@@ -217,6 +217,12 @@ void accumulate(const float* weights, const int* valid, const float* alpha, int 
   for (; d < padded; d += 16) accumulate_rows<1>(weights, valid, alpha, queries, values + d, padded, o + d);
 }
 
+inline void fetch_rows(const std::byte* const* rows, int count, int row_bytes) {
+  for (int i = 0; i < count; ++i) {
+    for (int offset = 0; offset < row_bytes; offset += 64) __builtin_prefetch(rows[i] + offset, 0, 2);
+  }
+}
+
 // Sixteen keys times kR queries, d by d: the keys are turned in registers. bf16 keys are turned as pairs (d, d + 1).
 template <tensor::DType kType, int kR>
 inline void scores_direct_block(const float* q, int padded, int head_dim, const std::byte* const* rows, int columns,
@@ -266,22 +272,24 @@ inline void scores_direct_rows(const float* q, int queries, int padded, int head
 }
 
 template <tensor::DType kType>
-void scores_direct_of(const float* q, int queries, int padded, int head_dim, const std::byte* const* rows, int count,
-                      float* out) {
+void scores_direct_of(const float* q, int queries, int padded, int head_dim, const std::byte* const* rows,
+                      const std::byte* const* ahead, int count, float* out) {
+  constexpr int kElementBytes = kType == tensor::DType::kF32 ? 4 : 2;
   for (int t = 0; t < count; t += 16) {
     const int columns = count - t < 16 ? count - t : 16;
+    if (ahead != nullptr) fetch_rows(ahead + t, columns, head_dim * kElementBytes);
     scores_direct_rows<kType>(q, queries, padded, head_dim, rows + t, columns, out + t);
   }
 }
 
-void scores_direct(const float* q, int queries, int padded, int head_dim, const std::byte* const* rows, int count,
-                   tensor::DType dtype, float* out) {
+void scores_direct(const float* q, int queries, int padded, int head_dim, const std::byte* const* rows,
+                   const std::byte* const* ahead, int count, tensor::DType dtype, float* out) {
   if (dtype == tensor::DType::kBF16) {
-    scores_direct_of<tensor::DType::kBF16>(q, queries, padded, head_dim, rows, count, out);
+    scores_direct_of<tensor::DType::kBF16>(q, queries, padded, head_dim, rows, ahead, count, out);
   } else if (dtype == tensor::DType::kF16) {
-    scores_direct_of<tensor::DType::kF16>(q, queries, padded, head_dim, rows, count, out);
+    scores_direct_of<tensor::DType::kF16>(q, queries, padded, head_dim, rows, ahead, count, out);
   } else {
-    scores_direct_of<tensor::DType::kF32>(q, queries, padded, head_dim, rows, count, out);
+    scores_direct_of<tensor::DType::kF32>(q, queries, padded, head_dim, rows, ahead, count, out);
   }
 }
 
@@ -324,7 +332,10 @@ inline void accumulate_direct_rows(const float* weights, int count, const float*
 
 template <tensor::DType kType>
 void accumulate_direct_of(const float* weights, int count, const float* alpha, int queries,
-                          const std::byte* const* rows, int head_dim, int padded, float* o) {
+                          const std::byte* const* rows, const std::byte* const* ahead, int head_dim, int padded,
+                          float* o) {
+  constexpr int kElementBytes = kType == tensor::DType::kF32 ? 4 : 2;
+  if (ahead != nullptr) fetch_rows(ahead, kTile, head_dim * kElementBytes);
   int d = 0;
   for (; d + 16 * Vec::kCols <= head_dim; d += 16 * Vec::kCols) {
     accumulate_direct_rows<kType, Vec::kCols>(weights, count, alpha, queries, rows, d, 16, padded, o);
@@ -336,13 +347,13 @@ void accumulate_direct_of(const float* weights, int count, const float* alpha, i
 }
 
 void accumulate_direct(const float* weights, int count, const float* alpha, int queries, const std::byte* const* rows,
-                       tensor::DType dtype, int head_dim, int padded, float* o) {
+                       const std::byte* const* ahead, tensor::DType dtype, int head_dim, int padded, float* o) {
   if (dtype == tensor::DType::kBF16) {
-    accumulate_direct_of<tensor::DType::kBF16>(weights, count, alpha, queries, rows, head_dim, padded, o);
+    accumulate_direct_of<tensor::DType::kBF16>(weights, count, alpha, queries, rows, ahead, head_dim, padded, o);
   } else if (dtype == tensor::DType::kF16) {
-    accumulate_direct_of<tensor::DType::kF16>(weights, count, alpha, queries, rows, head_dim, padded, o);
+    accumulate_direct_of<tensor::DType::kF16>(weights, count, alpha, queries, rows, ahead, head_dim, padded, o);
   } else {
-    accumulate_direct_of<tensor::DType::kF32>(weights, count, alpha, queries, rows, head_dim, padded, o);
+    accumulate_direct_of<tensor::DType::kF32>(weights, count, alpha, queries, rows, ahead, head_dim, padded, o);
   }
 }
 
