@@ -110,19 +110,59 @@ template <int R>
   }
 }
 
-// kOffset: what is taken from a code (q8_0 is made signed instead).
-template <int kBits, int kOffset, bool kMin>
-struct Group32 {
+// acc = acc of an earlier segment + acc, `merges` times; see KSegment.
+template <int R>
+struct SumStack {
+  int depth = 0;
+  __m256 sums[kMaxMergeDepth][R][2];
+
+  [[gnu::always_inline]] void merge(int merges, __m256 (&acc)[R][2]) {
+    for (; merges > 0; --merges) {
+      --depth;
+      BATON_UNROLL for (int r = 0; r < R; ++r) {
+        BATON_UNROLL for (int h = 0; h < 2; ++h) acc[r][h] = _mm256_add_ps(sums[depth][r][h], acc[r][h]);
+      }
+    }
+  }
+  [[gnu::always_inline]] void push(const __m256 (&acc)[R][2]) {
+    BATON_UNROLL for (int r = 0; r < R; ++r) { BATON_UNROLL for (int h = 0; h < 2; ++h) sums[depth][r][h] = acc[r][h]; }
+    ++depth;
+  }
+};
+
+// Kernel::add_range adds the products of a range of K to acc; this goes through the segments with it.
+template <typename Kernel>
+struct Segmented {
   template <int R, int P>
   static void run(const MatmulTile& t, int row, int panel_index) {
     static_assert(P == 1);
-    const std::byte* panel = t.panels + panel_index * t.layout->panel_bytes;
+    const std::byte* panel = t.panels + panel_index * Kernel::panel_step(t);
     const std::byte* x[R];
     set_rows<R>(t, row, x);
+    SumStack<R> stack;
+    for (int i = 0;; ++i) {
+      const KSegment& segment = t.segments[i];
+      __m256 acc[R][2] = {};
+      Kernel::template add_range<R>(t, row, panel, x, segment.begin, segment.end, acc);
+      stack.merge(segment.merges, acc);
+      if (i + 1 == t.segment_count) return store<R>(t, row, panel_index, acc);
+      stack.push(acc);
+    }
+  }
+};
+
+// kOffset: what is taken from a code (q8_0 is made signed instead).
+template <int kBits, int kOffset, bool kMin>
+struct Group32 {
+  static int64_t panel_step(const MatmulTile& t) { return t.layout->panel_bytes; }
+
+  template <int R>
+  [[gnu::always_inline]] static void add_range(const MatmulTile& t, int row, const std::byte* panel,
+                                               const std::byte* const (&x)[R], int64_t begin, int64_t end,
+                                               __m256 (&acc)[R][2]) {
     const int64_t groups = t.features / 32;
     const PanelLayout layout = *t.layout;
-    __m256 acc[R][2] = {};
-    for (int64_t g = t.k_begin / 32; g < t.k_end / 32; ++g) {
+    for (int64_t g = begin / 32; g < end / 32; ++g) {
       __m256i sums[R][2];
       BATON_UNROLL for (int r = 0; r < R; ++r) {
         const int32_t sum = t.sums[(row + r) * groups + g];
@@ -143,7 +183,6 @@ struct Group32 {
         }
       }
     }
-    store<R>(t, row, panel_index, acc);
   }
 };
 
@@ -192,17 +231,16 @@ struct Group256 {
     return out;
   }
 
-  template <int R, int P>
-  static void run(const MatmulTile& t, int row, int panel_index) {
-    static_assert(P == 1);
-    const std::byte* panel = t.panels + panel_index * t.layout->panel_bytes;
-    const std::byte* x[R];
-    set_rows<R>(t, row, x);
+  static int64_t panel_step(const MatmulTile& t) { return t.layout->panel_bytes; }
+
+  template <int R>
+  [[gnu::always_inline]] static void add_range(const MatmulTile& t, int row, const std::byte* panel,
+                                               const std::byte* const (&x)[R], int64_t begin, int64_t end,
+                                               __m256 (&acc)[R][2]) {
     const int64_t blocks = t.features / 256;
     const PanelLayout layout = *t.layout;
     const int pairs = kSigned ? 8 : 4;
-    __m256 acc[R][2] = {};
-    for (int64_t b = t.k_begin / 256; b < t.k_end / 256; ++b) {
+    for (int64_t b = begin / 256; b < end / 256; ++b) {
       __m256i total[R][2] = {};
       for (int pair = 0; pair < pairs; ++pair) add_pair<R>(layout, panel, b, pair, x, total);
       BATON_UNROLL for (int h = 0; h < 2; ++h) {
@@ -222,20 +260,18 @@ struct Group256 {
         }
       }
     }
-    store<R>(t, row, panel_index, acc);
   }
 };
 
 template <bool kHalf>
 struct Plain {
-  template <int R, int P>
-  static void run(const MatmulTile& t, int row, int panel_index) {
-    static_assert(P == 1);
-    const std::byte* panel = t.panels + panel_index * t.layout->panel_bytes;
-    const std::byte* x[R];
-    set_rows<R>(t, row, x);
-    __m256 acc[R][2] = {};
-    for (int64_t k = t.k_begin; k < t.k_end; ++k) {
+  static int64_t panel_step(const MatmulTile& t) { return t.layout->panel_bytes; }
+
+  template <int R>
+  [[gnu::always_inline]] static void add_range(const MatmulTile&, int, const std::byte* panel,
+                                               const std::byte* const (&x)[R], int64_t begin, int64_t end,
+                                               __m256 (&acc)[R][2]) {
+    for (int64_t k = begin; k < end; ++k) {
       BATON_UNROLL for (int h = 0; h < 2; ++h) {
         const __m256 w =
             kHalf ? load_f16(panel + k * 32 + h * 16) : _mm256_castsi256_ps(load256(panel + k * 64 + h * 32));
@@ -244,21 +280,19 @@ struct Plain {
         }
       }
     }
-    store<R>(t, row, panel_index, acc);
   }
 };
 
 // The odd input of a pair first, as vdpbf16ps has it.
 struct Bf16 {
-  template <int R, int P>
-  static void run(const MatmulTile& t, int row, int panel_index) {
-    static_assert(P == 1);
-    const std::byte* panel = t.panels + panel_index * 64;
-    const std::byte* x[R];
-    set_rows<R>(t, row, x);
+  static int64_t panel_step(const MatmulTile&) { return 64; }
+
+  template <int R>
+  [[gnu::always_inline]] static void add_range(const MatmulTile&, int, const std::byte* panel,
+                                               const std::byte* const (&x)[R], int64_t begin, int64_t end,
+                                               __m256 (&acc)[R][2]) {
     const __m256i odd = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
-    __m256 acc[R][2] = {};
-    for (int64_t k = t.k_begin; k < t.k_end; k += 2) {
+    for (int64_t k = begin; k < end; k += 2) {
       BATON_UNROLL for (int h = 0; h < 2; ++h) {
         const __m256i w = load256(panel + k * 128 + h * 32);
         const __m256 w_odd = _mm256_castsi256_ps(_mm256_and_si256(w, odd));
@@ -270,7 +304,6 @@ struct Bf16 {
         }
       }
     }
-    store<R>(t, row, panel_index, acc);
   }
 };
 
@@ -279,27 +312,27 @@ struct Bf16 {
 TileFunction matmul_tile_avx2(DType dtype) {
   switch (dtype) {
     case DType::kF32:
-      return run_tile<Plain<false>, 4, 1, 1>;
+      return run_tile<Segmented<Plain<false>>, 4, 1, 1>;
     case DType::kF16:
-      return run_tile<Plain<true>, 4, 1, 1>;
+      return run_tile<Segmented<Plain<true>>, 4, 1, 1>;
     case DType::kBF16:
-      return run_tile<Bf16, 4, 1, 1>;
+      return run_tile<Segmented<Bf16>, 4, 1, 1>;
     case DType::kQ4_0:
-      return run_tile<Group32<4, 8, false>, 2, 1, 1>;
+      return run_tile<Segmented<Group32<4, 8, false>>, 2, 1, 1>;
     case DType::kQ4_1:
-      return run_tile<Group32<4, 0, true>, 2, 1, 1>;
+      return run_tile<Segmented<Group32<4, 0, true>>, 2, 1, 1>;
     case DType::kQ5_0:
-      return run_tile<Group32<5, 16, false>, 2, 1, 1>;
+      return run_tile<Segmented<Group32<5, 16, false>>, 2, 1, 1>;
     case DType::kQ5_1:
-      return run_tile<Group32<5, 0, true>, 2, 1, 1>;
+      return run_tile<Segmented<Group32<5, 0, true>>, 2, 1, 1>;
     case DType::kQ8_0:
-      return run_tile<Group32<8, 0, false>, 2, 1, 1>;
+      return run_tile<Segmented<Group32<8, 0, false>>, 2, 1, 1>;
     case DType::kQ4_K:
-      return run_tile<Group256<4>, 2, 1, 1>;
+      return run_tile<Segmented<Group256<4>>, 2, 1, 1>;
     case DType::kQ5_K:
-      return run_tile<Group256<5>, 2, 1, 1>;
+      return run_tile<Segmented<Group256<5>>, 2, 1, 1>;
     case DType::kQ6_K:
-      return run_tile<Group256<6>, 2, 1, 1>;
+      return run_tile<Segmented<Group256<6>>, 2, 1, 1>;
     default:
       return nullptr;
   }

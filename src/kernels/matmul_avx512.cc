@@ -98,18 +98,58 @@ template <int R, int P>
   }
 }
 
-// kOffsetShift: the offset is 1 << kOffsetShift; 0 for none.
-template <int kBits, int kOffsetShift, bool kMin>
-struct Group32 {
+// acc = acc of an earlier segment + acc, `merges` times; see KSegment.
+template <int R, int P>
+struct SumStack {
+  int depth = 0;
+  __m512 sums[kMaxMergeDepth][R][P];
+
+  [[gnu::always_inline]] void merge(int merges, __m512 (&acc)[R][P]) {
+    for (; merges > 0; --merges) {
+      --depth;
+      BATON_UNROLL for (int r = 0; r < R; ++r) {
+        BATON_UNROLL for (int p = 0; p < P; ++p) acc[r][p] = _mm512_add_ps(sums[depth][r][p], acc[r][p]);
+      }
+    }
+  }
+  [[gnu::always_inline]] void push(const __m512 (&acc)[R][P]) {
+    BATON_UNROLL for (int r = 0; r < R; ++r) { BATON_UNROLL for (int p = 0; p < P; ++p) sums[depth][r][p] = acc[r][p]; }
+    ++depth;
+  }
+};
+
+// Kernel::add_range adds the products of a range of K to acc; this goes through the segments with it.
+template <typename Kernel>
+struct Segmented {
   template <int R, int P>
   static void run(const MatmulTile& t, int row, int panel) {
     const std::byte* panels[P];
     const std::byte* x[R];
-    set_pointers<R, P>(t, row, panel, t.layout->panel_bytes, panels, x);
+    set_pointers<R, P>(t, row, panel, Kernel::panel_step(t), panels, x);
+    SumStack<R, P> stack;
+    for (int i = 0;; ++i) {
+      const KSegment& segment = t.segments[i];
+      __m512 acc[R][P] = {};
+      Kernel::template add_range<R, P>(t, row, panels, x, segment.begin, segment.end, acc);
+      stack.merge(segment.merges, acc);
+      if (i + 1 == t.segment_count) return store<R, P>(t, row, panel, acc);
+      stack.push(acc);
+    }
+  }
+};
+
+// kOffsetShift: the offset is 1 << kOffsetShift; 0 for none.
+template <int kBits, int kOffsetShift, bool kMin>
+struct Group32 {
+  static int64_t panel_step(const MatmulTile& t) { return t.layout->panel_bytes; }
+
+  template <int R, int P>
+  [[gnu::always_inline]] static void add_range(const MatmulTile& t, int row, const std::byte* const (&panels)[P],
+                                               const std::byte* const (&x)[R], int64_t begin, int64_t end,
+                                               __m512 (&acc)[R][P]) {
     const int64_t groups = t.features / 32;
     const int64_t high = t.layout->high, scales = t.layout->scales, mins = t.layout->mins;
-    __m512 acc[R][P] = {};
-    for (int64_t g = t.k_begin / 32; g < t.k_end / 32; ++g) {
+    for (int64_t g = begin / 32; g < end / 32; ++g) {
       __m512i sums[R][P];
       BATON_UNROLL for (int r = 0; r < R; ++r) {
         __m512i start = _mm512_setzero_si512();
@@ -135,22 +175,21 @@ struct Group32 {
         }
       }
     }
-    store<R, P>(t, row, panel, acc);
   }
 };
 
 // q4_k, q5_k: 8 runs of 32 inputs, each with a 6-bit scale and minimum.
 template <int kBits>
 struct Group256 {
+  static int64_t panel_step(const MatmulTile& t) { return t.layout->panel_bytes; }
+
   template <int R, int P>
-  static void run(const MatmulTile& t, int row, int panel) {
-    const std::byte* panels[P];
-    const std::byte* x[R];
-    set_pointers<R, P>(t, row, panel, t.layout->panel_bytes, panels, x);
+  [[gnu::always_inline]] static void add_range(const MatmulTile& t, int row, const std::byte* const (&panels)[P],
+                                               const std::byte* const (&x)[R], int64_t begin, int64_t end,
+                                               __m512 (&acc)[R][P]) {
     const int64_t blocks = t.features / 256;
     const PanelLayout layout = *t.layout;
-    __m512 acc[R][P] = {};
-    for (int64_t b = t.k_begin / 256; b < t.k_end / 256; ++b) {
+    for (int64_t b = begin / 256; b < end / 256; ++b) {
       __m512i total[R][P] = {};
       for (int pair = 0; pair < 4; ++pair) {
         BATON_UNROLL for (int half = 0; half < 2; ++half) {
@@ -184,21 +223,20 @@ struct Group256 {
         }
       }
     }
-    store<R, P>(t, row, panel, acc);
   }
 };
 
 // q6_k: 16 runs of 16 inputs, each with a signed 8-bit scale.
 struct Q6K {
+  static int64_t panel_step(const MatmulTile& t) { return t.layout->panel_bytes; }
+
   template <int R, int P>
-  static void run(const MatmulTile& t, int row, int panel) {
-    const std::byte* panels[P];
-    const std::byte* x[R];
-    set_pointers<R, P>(t, row, panel, t.layout->panel_bytes, panels, x);
+  [[gnu::always_inline]] static void add_range(const MatmulTile& t, int row, const std::byte* const (&panels)[P],
+                                               const std::byte* const (&x)[R], int64_t begin, int64_t end,
+                                               __m512 (&acc)[R][P]) {
     const int64_t blocks = t.features / 256;
     const PanelLayout layout = *t.layout;
-    __m512 acc[R][P] = {};
-    for (int64_t b = t.k_begin / 256; b < t.k_end / 256; ++b) {
+    for (int64_t b = begin / 256; b < end / 256; ++b) {
       // The offset first: -32 times the sum of run sums by run scales.
       __m512i total[R][P] = {};
       for (int group = 0; group < 8; ++group) {
@@ -237,20 +275,19 @@ struct Q6K {
         }
       }
     }
-    store<R, P>(t, row, panel, acc);
   }
 };
 
 template <bool kHalf>
 struct Plain {
+  static int64_t panel_step(const MatmulTile& t) { return t.layout->panel_bytes; }
+
   template <int R, int P>
-  static void run(const MatmulTile& t, int row, int panel) {
-    const std::byte* panels[P];
-    const std::byte* x[R];
-    set_pointers<R, P>(t, row, panel, t.layout->panel_bytes, panels, x);
-    __m512 acc[R][P] = {};
+  [[gnu::always_inline]] static void add_range(const MatmulTile&, int, const std::byte* const (&panels)[P],
+                                               const std::byte* const (&x)[R], int64_t begin, int64_t end,
+                                               __m512 (&acc)[R][P]) {
 #pragma clang loop unroll_count(4)
-    for (int64_t k = t.k_begin; k < t.k_end; ++k) {
+    for (int64_t k = begin; k < end; ++k) {
       __m512 w[P];
       BATON_UNROLL for (int p = 0; p < P; ++p) {
         w[p] = kHalf ? load_f16(panels[p] + k * 32) : _mm512_loadu_ps(panels[p] + k * 64);
@@ -260,19 +297,18 @@ struct Plain {
         BATON_UNROLL for (int p = 0; p < P; ++p) acc[r][p] = _mm512_fmadd_ps(value, w[p], acc[r][p]);
       }
     }
-    store<R, P>(t, row, panel, acc);
   }
 };
 
 struct Bf16 {
+  static int64_t panel_step(const MatmulTile&) { return 64; }
+
   template <int R, int P>
-  static void run(const MatmulTile& t, int row, int panel) {
-    const std::byte* panels[P];
-    const std::byte* x[R];
-    set_pointers<R, P>(t, row, panel, 64, panels, x);
-    __m512 acc[R][P] = {};
+  [[gnu::always_inline]] static void add_range(const MatmulTile&, int, const std::byte* const (&panels)[P],
+                                               const std::byte* const (&x)[R], int64_t begin, int64_t end,
+                                               __m512 (&acc)[R][P]) {
 #pragma clang loop unroll_count(4)
-    for (int64_t k = t.k_begin; k < t.k_end; k += 2) {
+    for (int64_t k = begin; k < end; k += 2) {
       __m512i w[P];
       BATON_UNROLL for (int p = 0; p < P; ++p) w[p] = _mm512_loadu_si512(panels[p] + k * 128);
       BATON_UNROLL for (int r = 0; r < R; ++r) {
@@ -282,7 +318,6 @@ struct Bf16 {
         }
       }
     }
-    store<R, P>(t, row, panel, acc);
   }
 };
 
@@ -291,27 +326,27 @@ struct Bf16 {
 TileFunction matmul_tile_avx512(DType dtype) {
   switch (dtype) {
     case DType::kF32:
-      return run_tile<Plain<false>, 4, 2, 2>;
+      return run_tile<Segmented<Plain<false>>, 4, 2, 2>;
     case DType::kF16:
-      return run_tile<Plain<true>, 4, 2, 2>;
+      return run_tile<Segmented<Plain<true>>, 4, 2, 2>;
     case DType::kBF16:
-      return run_tile<Bf16, 4, 4, 4>;
+      return run_tile<Segmented<Bf16>, 4, 4, 4>;
     case DType::kQ4_0:
-      return run_tile<Group32<4, 3, false>, 4, 2, 2>;
+      return run_tile<Segmented<Group32<4, 3, false>>, 4, 2, 2>;
     case DType::kQ4_1:
-      return run_tile<Group32<4, 0, true>, 4, 2, 2>;
+      return run_tile<Segmented<Group32<4, 0, true>>, 4, 2, 2>;
     case DType::kQ5_0:
-      return run_tile<Group32<5, 4, false>, 4, 2, 2>;
+      return run_tile<Segmented<Group32<5, 4, false>>, 4, 2, 2>;
     case DType::kQ5_1:
-      return run_tile<Group32<5, 0, true>, 4, 2, 2>;
+      return run_tile<Segmented<Group32<5, 0, true>>, 4, 2, 2>;
     case DType::kQ8_0:
-      return run_tile<Group32<8, 7, false>, 4, 2, 2>;
+      return run_tile<Segmented<Group32<8, 7, false>>, 4, 2, 2>;
     case DType::kQ4_K:
-      return run_tile<Group256<4>, 4, 2, 2>;
+      return run_tile<Segmented<Group256<4>>, 4, 2, 2>;
     case DType::kQ5_K:
-      return run_tile<Group256<5>, 4, 2, 2>;
+      return run_tile<Segmented<Group256<5>>, 4, 2, 2>;
     case DType::kQ6_K:
-      return run_tile<Q6K, 4, 2, 2>;
+      return run_tile<Segmented<Q6K>, 4, 2, 2>;
     default:
       return nullptr;
   }

@@ -42,21 +42,35 @@ float f32_at(const std::byte* bytes) {
   return value;
 }
 
+// sum(panel, n, r, begin, end): the products of row n of a panel with row r of x over [begin, end), from zero.
+template <typename Sum>
+float sum_segments(const MatmulTile& t, const std::byte* panel, int n, int r, Sum sum) {
+  float stack[kMaxMergeDepth + 1];
+  int depth = 0;
+  for (int i = 0; i < t.segment_count; ++i) {
+    const KSegment& segment = t.segments[i];
+    float acc = sum(panel, n, r, segment.begin, segment.end);
+    for (int merge = 0; merge < segment.merges; ++merge) acc = stack[--depth] + acc;
+    stack[depth++] = acc;
+  }
+  return stack[0];
+}
+
 template <typename Sum>
 void for_each_output(const MatmulTile& t, int64_t panel_step, Sum sum) {
   const int width = t.panel_count * 16;
   for (int n = 0; n < width; ++n) {
     const std::byte* panel = t.panels + n / 16 * panel_step;
-    for (int r = 0; r < t.rows; ++r) t.out[r * width + n] = sum(panel, n % 16, r);
+    for (int r = 0; r < t.rows; ++r) t.out[r * width + n] = sum_segments(t, panel, n % 16, r, sum);
   }
 }
 
 template <DType kType>
 void plain_tile(const MatmulTile& t) {
-  for_each_output(t, t.layout->panel_bytes, [&](const std::byte* panel, int n, int r) {
+  for_each_output(t, t.layout->panel_bytes, [&](const std::byte* panel, int n, int r, int64_t begin, int64_t end) {
     const std::byte* x = t.x + r * t.x_stride;
     float acc = 0;
-    for (int64_t k = t.k_begin; k < t.k_end; ++k) {
+    for (int64_t k = begin; k < end; ++k) {
       const float w = kType == DType::kF32 ? f32_at(panel + k * 64 + n * 4) : f16_at(panel + k * 32 + n * 2);
       acc = std::fma(f32_at(x + k * 4), w, acc);
     }
@@ -65,10 +79,10 @@ void plain_tile(const MatmulTile& t) {
 }
 
 void bf16_tile(const MatmulTile& t) {
-  for_each_output(t, 64, [&](const std::byte* panel, int n, int r) {
+  for_each_output(t, 64, [&](const std::byte* panel, int n, int r, int64_t begin, int64_t end) {
     const std::byte* x = t.x + r * t.x_stride;
     float acc = 0;
-    for (int64_t k = t.k_begin; k < t.k_end; k += 2) {
+    for (int64_t k = begin; k < end; k += 2) {
       const std::byte* w = panel + k * 128 + n * 4;
       acc = std::fma(bf16_at(x + k * 2 + 2), bf16_at(w + 2), acc);
       acc = std::fma(bf16_at(x + k * 2), bf16_at(w), acc);
@@ -88,10 +102,10 @@ template <DType kType>
 void group32_tile(const MatmulTile& t) {
   constexpr bool kMin = kType == DType::kQ4_1 || kType == DType::kQ5_1;
   const int64_t groups = t.features / 32;
-  for_each_output(t, t.layout->panel_bytes, [&](const std::byte* panel, int n, int r) {
+  for_each_output(t, t.layout->panel_bytes, [&](const std::byte* panel, int n, int r, int64_t begin, int64_t end) {
     const auto* x = reinterpret_cast<const int8_t*>(t.x + r * t.x_stride);
     float acc = 0;
-    for (int64_t g = t.k_begin / 32; g < t.k_end / 32; ++g) {
+    for (int64_t g = begin / 32; g < end / 32; ++g) {
       uint8_t codes[32];
       unpack_codes(kType, *t.layout, panel, n, g, codes);
       const int32_t sum = dot(codes, code_offset(kType), x + g * 32, 0, 32);
@@ -109,20 +123,20 @@ void group256_tile(const MatmulTile& t) {
   constexpr int kRun = kSigned ? 16 : 32;  // inputs that share a sub-scale
   constexpr int kRuns = 256 / kRun;
   const int64_t blocks = t.features / 256;
-  for_each_output(t, t.layout->panel_bytes, [&](const std::byte* panel, int n, int r) {
+  for_each_output(t, t.layout->panel_bytes, [&](const std::byte* panel, int n, int r, int64_t begin, int64_t end) {
     const auto* x = reinterpret_cast<const int8_t*>(t.x + r * t.x_stride);
     float acc = 0;
-    for (int64_t b = t.k_begin / 256; b < t.k_end / 256; ++b) {
+    for (int64_t b = begin / 256; b < end / 256; ++b) {
       int32_t sum = 0, minimum = 0;
       for (int j = 0; j < kRuns; ++j) {
         const int64_t group = b * 8 + j * kRun / 32;
         uint8_t codes[32];
         unpack_codes(kType, *t.layout, panel, n, group, codes);
-        const int begin = j * kRun % 32;
+        const int at_code = j * kRun % 32;
         const int64_t at = (b * kRuns + j) / 2 * 32 + n * 2 + j % 2;
         const auto factor = static_cast<uint8_t>(panel[t.layout->sub_scales + at]);
         sum += (kSigned ? static_cast<int8_t>(factor) : factor) *
-               dot(codes, code_offset(kType), x + group * 32, begin, begin + kRun);
+               dot(codes, code_offset(kType), x + group * 32, at_code, at_code + kRun);
         if (!kSigned) {
           minimum += static_cast<uint8_t>(panel[t.layout->sub_mins + at]) * t.sums[r * (t.features / 32) + group];
         }

@@ -245,6 +245,7 @@ Result<PackedMatrix> PackedMatrix::reserve(const MatmulSpec& spec) {
   PackedMatrix matrix;
   matrix.spec_ = spec;
   matrix.layout_ = panel_layout(spec.dtype, spec.out_features, spec.in_features);
+  matrix.segments_ = k_segments(spec);
   matrix.uses_onednn_ = onednn_can_serve(spec);
   BATON_TRY_ASSIGN(matrix.data_, tensor::Buffer::allocate(static_cast<size_t>(matrix.layout_.panels) *
                                                           static_cast<size_t>(matrix.layout_.panel_bytes)));

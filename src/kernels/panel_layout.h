@@ -38,6 +38,14 @@ inline int64_t panel_offset(const PanelLayout& layout, tensor::DType dtype, int6
   return panel * layout.panel_bytes;
 }
 
+// The order in which K is summed. Each segment is summed from zero, in ascending order; then `merges` times: acc = top
+// of the stack + acc, pop; then acc is pushed. This spells any tree over K, and a chain of spans.
+struct KSegment {
+  int64_t begin = 0, end = 0;  // multiples of weight_group (end: or K)
+  int merges = 0;
+};
+inline constexpr int kMaxMergeDepth = 4;  // sums that wait on the stack: a tree over 16 leaves has four levels
+
 // The unsigned codes of inputs [32 * group, 32 * group + 32) of one row of a quantised panel.
 void unpack_codes(tensor::DType dtype, const PanelLayout& layout, const std::byte* panel, int row, int64_t group,
                   uint8_t codes[32]);
