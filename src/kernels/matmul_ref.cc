@@ -100,18 +100,19 @@ int32_t dot(const uint8_t* codes, int offset, const int8_t* x, int begin, int en
 
 template <DType kType>
 void group32_tile(const MatmulTile& t) {
-  constexpr bool kMin = kType == DType::kQ4_1 || kType == DType::kQ5_1;
+  constexpr BlockLayout layout = block_layout(kType);
   const int64_t groups = t.features / 32;
   for_each_output(t, t.layout->panel_bytes, [&](const std::byte* panel, int n, int r, int64_t begin, int64_t end) {
     const auto* x = reinterpret_cast<const int8_t*>(t.x + r * t.x_stride);
     float acc = 0;
     for (int64_t g = begin / 32; g < end / 32; ++g) {
+      const std::byte* record = panel + g * layout.bytes;
       uint8_t codes[32];
-      unpack_codes(kType, *t.layout, panel, n, g, codes);
+      unpack_codes(kType, record, n, 0, codes);
       const int32_t sum = dot(codes, code_offset(kType), x + g * 32, 0, 32);
-      const float scale = f16_at(panel + t.layout->scales + g * 32 + n * 2) * t.x_scales[r * groups + g];
+      const float scale = f16_at(record + layout.scales + n * 2) * t.x_scales[r * groups + g];
       acc = std::fma(static_cast<float>(sum), scale, acc);
-      if (kMin) acc = std::fma(f16_at(panel + t.layout->mins + g * 32 + n * 2), t.scaled_sums[r * groups + g], acc);
+      if (has_min(kType)) acc = std::fma(f16_at(record + layout.mins + n * 2), t.scaled_sums[r * groups + g], acc);
     }
     return acc;
   });
@@ -122,29 +123,29 @@ void group256_tile(const MatmulTile& t) {
   constexpr bool kSigned = kType == DType::kQ6_K;
   constexpr int kRun = kSigned ? 16 : 32;  // inputs that share a sub-scale
   constexpr int kRuns = 256 / kRun;
+  constexpr BlockLayout layout = block_layout(kType);
   const int64_t blocks = t.features / 256;
   for_each_output(t, t.layout->panel_bytes, [&](const std::byte* panel, int n, int r, int64_t begin, int64_t end) {
     const auto* x = reinterpret_cast<const int8_t*>(t.x + r * t.x_stride);
     float acc = 0;
     for (int64_t b = begin / 256; b < end / 256; ++b) {
+      const std::byte* record = panel + b * layout.bytes;
       int32_t sum = 0, minimum = 0;
       for (int j = 0; j < kRuns; ++j) {
-        const int64_t group = b * 8 + j * kRun / 32;
-        uint8_t codes[32];
-        unpack_codes(kType, *t.layout, panel, n, group, codes);
+        const int group = j * kRun / 32;
         const int at_code = j * kRun % 32;
-        const int64_t at = (b * kRuns + j) / 2 * 32 + n * 2 + j % 2;
-        const auto factor = static_cast<uint8_t>(panel[t.layout->sub_scales + at]);
+        const int at = j / 2 * 32 + n * 2 + j % 2;
+        uint8_t codes[32];
+        unpack_codes(kType, record, n, group, codes);
+        const auto factor = static_cast<uint8_t>(record[layout.sub_scales + at]);
         sum += (kSigned ? static_cast<int8_t>(factor) : factor) *
-               dot(codes, code_offset(kType), x + group * 32, at_code, at_code + kRun);
-        if (!kSigned) {
-          minimum += static_cast<uint8_t>(panel[t.layout->sub_mins + at]) * t.sums[r * (t.features / 32) + group];
-        }
+               dot(codes, code_offset(kType), x + b * 256 + group * 32, at_code, at_code + kRun);
+        if (kSigned) continue;
+        minimum += static_cast<uint8_t>(record[layout.sub_mins + at]) * t.sums[r * (t.features / 32) + b * 8 + group];
       }
       const float xs = t.x_scales[r * blocks + b];
-      acc = std::fma(static_cast<float>(sum), f16_at(panel + t.layout->scales + b * 32 + n * 2) * xs, acc);
-      if (kSigned) continue;
-      acc = std::fma(-static_cast<float>(minimum), f16_at(panel + t.layout->mins + b * 32 + n * 2) * xs, acc);
+      acc = std::fma(static_cast<float>(sum), f16_at(record + layout.scales + n * 2) * xs, acc);
+      if (!kSigned) acc = std::fma(-static_cast<float>(minimum), f16_at(record + layout.mins + n * 2) * xs, acc);
     }
     return acc;
   });
