@@ -70,8 +70,8 @@ template <DType kType, int R>
   constexpr int kBits = code_bits(kType);
   const __m256i ones = _mm256_set1_epi16(1);
   BATON_UNROLL for (int h = 0; h < 2; ++h) {
-    const std::byte* codes = record + group * layout.code_group + h * 32;
-    const std::byte* high = record + layout.high + group * layout.high_group + h * 32;
+    const std::byte* codes = record + layout.codes + group * layout.group_bytes + h * 32;
+    const std::byte* high = record + layout.high + group * layout.group_bytes + h * 32;
     __m256i words[R] = {};
     BATON_UNROLL for (int line = begin; line < end; ++line) {
       __m256i even, odd;

@@ -70,8 +70,8 @@ template <DType kType, int R, int P>
   constexpr BlockLayout layout = block_layout(kType);
   __m512i even[P], odd[P];
   BATON_UNROLL for (int p = 0; p < P; ++p) {
-    load_codes<code_bits(kType)>(records[p] + group * layout.code_group,
-                                 records[p] + layout.high + group * layout.high_group, line, even[p], odd[p]);
+    load_codes<code_bits(kType)>(records[p] + layout.codes + group * layout.group_bytes,
+                                 records[p] + layout.high + group * layout.group_bytes, line, even[p], odd[p]);
   }
   BATON_UNROLL for (int r = 0; r < R; ++r) {
     const std::byte* at = x[r] + group * 32 + line * 8;

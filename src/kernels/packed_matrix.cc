@@ -30,8 +30,8 @@ void store32(std::byte* bytes, uint32_t value) { std::memcpy(bytes, &value, size
 // 32 codes of one row into the parts of their group.
 void pack_codes(DType dtype, std::byte* record, int row, int group, const uint8_t* codes) {
   const BlockLayout layout = block_layout(dtype);
-  std::byte* to = record + group * layout.code_group + row * 4;
-  std::byte* high_to = record + layout.high + group * layout.high_group + row * 4;
+  std::byte* to = record + layout.codes + group * layout.group_bytes + row * 4;
+  std::byte* high_to = record + layout.high + group * layout.group_bytes + row * 4;
   const int bits = code_bits(dtype);
   if (bits == 8) {
     for (int step = 0; step < 8; ++step) store32(to + step * 64, load32(codes + 4 * step));
@@ -182,8 +182,8 @@ PanelLayout panel_layout(DType dtype, int64_t out_features, int64_t in_features)
 
 void unpack_codes(DType dtype, const std::byte* record, int row, int group, uint8_t codes[32]) {
   const BlockLayout layout = block_layout(dtype);
-  const auto* low = reinterpret_cast<const uint8_t*>(record) + group * layout.code_group + row * 4;
-  const auto* high = reinterpret_cast<const uint8_t*>(record) + layout.high + group * layout.high_group + row * 4;
+  const auto* low = reinterpret_cast<const uint8_t*>(record) + layout.codes + group * layout.group_bytes + row * 4;
+  const auto* high = reinterpret_cast<const uint8_t*>(record) + layout.high + group * layout.group_bytes + row * 4;
   const int bits = code_bits(dtype);
   for (int k = 0; k < 32; ++k) {
     const int step = k / 4;

@@ -4,16 +4,16 @@
 // oneDNN's BA16a64b2a, so that oneDNN and our own kernel read the same bytes; N is padded to 64 and K to 32.
 //
 // Quantised formats keep their bit width. A panel is a row of records, one per block of K (32 or 256 inputs), each with
-// all that the 16 rows have there, so that one row of x reads one stream of memory (a second stream costs a third of
-// the speed). Inputs go in steps of 4 (one dpbusd): byte 4 * row + j of a step belongs to input 4 * step + j. Codes are
-// unsigned. Parts of a record, in this order:
-//   codes     4-bit part: 256 bytes per 32 inputs; byte i of 64-byte line l holds step 2l (low) and 2l + 1 (high
-//   nibble)
-//             q8_0: 512 bytes per 32 inputs, code = value + 128
-//   high      q5: 64 bytes per 32 inputs, bit s of a byte = bit 4 of the code in step s
-//             q6_k: 128 bytes per 32 inputs, bits 2t..2t+1 of a byte of line l = bits 4..5 of the code in step 4l + t
-//   sub_scales, sub_mins   K-quants: [pairs of runs][16 rows][2] bytes: 6-bit unsigned (q6_k: signed) factors
+// all that the 16 rows have there, in the order of use, so that one row of x reads one stream of memory (a second
+// stream costs a third of the speed). Inputs go in steps of 4 (one dpbusd): byte 4 * row + j of a step belongs to input
+// 4 * step + j. Codes are unsigned. Parts of a record, in this order:
 //   scales    f16[16];  mins: the same (m of q4_1 and q5_1, dmin of q4_k and q5_k)
+//   sub_scales, sub_mins   K-quants: [pairs of runs][16 rows][2] bytes: 6-bit unsigned (q6_k: signed) factors
+//   then for each 32 inputs:
+//   codes     4-bit part: 256 bytes; byte i of 64-byte line l holds step 2l (low nibble) and 2l + 1 (high nibble)
+//             q8_0: 512 bytes, code = value + 128
+//   high      q5: 64 bytes, bit s of a byte = bit 4 of the code in step s
+//             q6_k: 128 bytes, bits 2t..2t+1 of a byte of line l = bits 4..5 of the code in step 4l + t
 #pragma once
 
 #include <cstddef>
@@ -47,24 +47,24 @@ namespace baton::kernels {
   return dtype == DType::kQ8_0 ? 7 : 0;
 }
 
-// A record of a quantised panel. Codes are at 0.
+// A record of a quantised panel: what belongs to the block, then its groups of 32 inputs, each codes and high bits.
 struct BlockLayout {
-  int code_group = 0, high_group = 0;                                // bytes per 32 inputs
-  int high = 0, sub_scales = 0, sub_mins = 0, scales = 0, mins = 0;  // byte offsets
+  int scales = 0, mins = 0, sub_scales = 0, sub_mins = 0;  // byte offsets in a record
+  int codes = 0, high = 0;                                 // of the first group
+  int group_bytes = 0;                                     // from one group to the next
   int bytes = 0;
 };
 [[maybe_unused]] static constexpr BlockLayout block_layout(tensor::DType dtype) {
   const int bits = code_bits(dtype);
-  const int groups = is_k_quant(dtype) ? 8 : 1;
+  const bool k_quant = is_k_quant(dtype);
   BlockLayout layout;
-  layout.code_group = bits == 8 ? 512 : 256;
-  layout.high_group = bits == 5 ? 64 : bits == 6 ? 128 : 0;
-  layout.high = groups * layout.code_group;
-  layout.sub_scales = layout.high + groups * layout.high_group;
-  layout.sub_mins = layout.sub_scales + (!is_k_quant(dtype) ? 0 : bits == 6 ? 256 : 128);
-  layout.scales = layout.sub_mins + (is_k_quant(dtype) && has_min(dtype) ? 128 : 0);
-  layout.mins = layout.scales + 32;
-  layout.bytes = layout.mins + (has_min(dtype) ? 32 : 0);
+  layout.mins = 32;
+  layout.sub_scales = layout.mins + (has_min(dtype) ? 32 : 0);
+  layout.sub_mins = layout.sub_scales + (!k_quant ? 0 : bits == 6 ? 256 : 128);
+  layout.codes = layout.sub_mins + (k_quant && has_min(dtype) ? 128 : 0);
+  layout.high = layout.codes + (bits == 8 ? 512 : 256);
+  layout.group_bytes = layout.high - layout.codes + (bits == 5 ? 64 : bits == 6 ? 128 : 0);
+  layout.bytes = layout.codes + (k_quant ? 8 : 1) * layout.group_bytes;
   return layout;
 }
 
