@@ -260,11 +260,11 @@ struct Group256 {
           const __m256i weighed = weigh_sums(factors, short_sums);
           __m256i sum = total[r][h];
           if constexpr (kSigned) sum = _mm256_sub_epi32(sum, _mm256_slli_epi32(weighed, code_offset_shift(kType)));
-          acc[r][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(scale, xs), acc[r][h]);
           if constexpr (!kSigned) {
             const __m256 min = load_f16(record + layout.mins + h * 16);
             acc[r][h] = _mm256_fnmadd_ps(_mm256_cvtepi32_ps(weighed), _mm256_mul_ps(min, xs), acc[r][h]);
           }
+          acc[r][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(scale, xs), acc[r][h]);
         }
       }
     }

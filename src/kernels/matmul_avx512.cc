@@ -202,6 +202,20 @@ struct Group256 {
     for (int64_t b = begin / 256; b < end / 256; ++b) {
       advance(records, panels, b * layout.bytes);
       advance(x, rows, b * 256);
+      // The head of the record first, as it lies in memory.
+      BATON_UNROLL for (int p = 0; p < P; ++p) {
+        const __m512 min = load_f16(records[p] + layout.mins);
+        BATON_UNROLL for (int r = 0; r < R; ++r) {
+          __m512i minimum = _mm512_setzero_si512();
+          const int16_t* short_sums = t.short_sums + ((row + r) * blocks + b) * 24;
+          BATON_UNROLL for (int pair = 0; pair < 4; ++pair) {
+            minimum = _mm512_dpwssd_epi32(minimum, load_pairs_u8(records[p] + layout.sub_mins + pair * 32),
+                                          broadcast32(short_sums + pair * 2));
+          }
+          const __m512 xs = _mm512_set1_ps(t.x_scales[(row + r) * blocks + b]);
+          acc[r][p] = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(minimum), _mm512_mul_ps(min, xs), acc[r][p]);
+        }
+      }
       __m512i total[R][P] = {};
       for (int pair = 0; pair < 4; ++pair) {
         BATON_UNROLL for (int half = 0; half < 2; ++half) {
@@ -221,17 +235,9 @@ struct Group256 {
       }
       BATON_UNROLL for (int p = 0; p < P; ++p) {
         const __m512 scale = load_f16(records[p] + layout.scales);
-        const __m512 min = load_f16(records[p] + layout.mins);
         BATON_UNROLL for (int r = 0; r < R; ++r) {
-          __m512i minimum = _mm512_setzero_si512();
-          const int16_t* short_sums = t.short_sums + ((row + r) * blocks + b) * 24;
-          BATON_UNROLL for (int pair = 0; pair < 4; ++pair) {
-            minimum = _mm512_dpwssd_epi32(minimum, load_pairs_u8(records[p] + layout.sub_mins + pair * 32),
-                                          broadcast32(short_sums + pair * 2));
-          }
           const __m512 xs = _mm512_set1_ps(t.x_scales[(row + r) * blocks + b]);
           acc[r][p] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(total[r][p]), _mm512_mul_ps(scale, xs), acc[r][p]);
-          acc[r][p] = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(minimum), _mm512_mul_ps(min, xs), acc[r][p]);
         }
       }
     }

@@ -9,8 +9,8 @@
 //   q8_0 q4_0 q5_0 I = sum xq (code - offset);        acc = fma(float(I), d*xs, acc)
 //   q4_1 q5_1      I = sum xq code;                   acc = fma(float(I), d*xs, acc)
 //                  X = sum xq;                        acc = fma(m, float(X)*xs, acc)
-//   q4_k q5_k      I = sum_j sc[j] sum xq code;       acc = fma(float(I), d*xs, acc)
-//                  M = sum_j mn[j] sum xq (of run j); acc = fma(-float(M), dmin*xs, acc)
+//   q4_k q5_k      M = sum_j mn[j] sum xq (of run j); acc = fma(-float(M), dmin*xs, acc)
+//                  I = sum_j sc[j] sum xq code;       acc = fma(float(I), d*xs, acc)
 //   q6_k           I = sum_j sc[j] sum xq (code-32);  acc = fma(float(I), d*xs, acc)
 #include <cmath>
 #include <cstring>
@@ -144,8 +144,8 @@ void group256_tile(const MatmulTile& t) {
         minimum += static_cast<uint8_t>(record[layout.sub_mins + at]) * t.sums[r * (t.features / 32) + b * 8 + group];
       }
       const float xs = t.x_scales[r * blocks + b];
-      acc = std::fma(static_cast<float>(sum), f16_at(record + layout.scales + n * 2) * xs, acc);
       if (!kSigned) acc = std::fma(-static_cast<float>(minimum), f16_at(record + layout.mins + n * 2) * xs, acc);
+      acc = std::fma(static_cast<float>(sum), f16_at(record + layout.scales + n * 2) * xs, acc);
     }
     return acc;
   });

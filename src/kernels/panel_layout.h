@@ -10,10 +10,10 @@
 //   scales    f16[16];  mins: the same (m of q4_1 and q5_1, dmin of q4_k and q5_k)
 //   sub_scales, sub_mins   K-quants: [pairs of runs][16 rows][2] bytes: 6-bit unsigned (q6_k: signed) factors
 //   then for each 32 inputs:
-//   codes     4-bit part: 256 bytes; byte i of 64-byte line l holds step 2l (low nibble) and 2l + 1 (high nibble)
-//             q8_0: 512 bytes, code = value + 128
 //   high      q5: 64 bytes, bit s of a byte = bit 4 of the code in step s
 //             q6_k: 128 bytes, bits 2t..2t+1 of a byte of line l = bits 4..5 of the code in step 4l + t
+//   codes     4-bit part: 256 bytes; byte i of 64-byte line l holds step 2l (low nibble) and 2l + 1 (high nibble)
+//             q8_0: 512 bytes, code = value + 128
 #pragma once
 
 #include <cstddef>
@@ -47,10 +47,10 @@ namespace baton::kernels {
   return dtype == DType::kQ8_0 ? 7 : 0;
 }
 
-// A record of a quantised panel: what belongs to the block, then its groups of 32 inputs, each codes and high bits.
+// A record of a quantised panel: what belongs to the block, then its groups of 32 inputs, each high bits and codes.
 struct BlockLayout {
   int scales = 0, mins = 0, sub_scales = 0, sub_mins = 0;  // byte offsets in a record
-  int codes = 0, high = 0;                                 // of the first group
+  int high = 0, codes = 0;                                 // of the first group
   int group_bytes = 0;                                     // from one group to the next
   int bytes = 0;
 };
@@ -61,10 +61,10 @@ struct BlockLayout {
   layout.mins = 32;
   layout.sub_scales = layout.mins + (has_min(dtype) ? 32 : 0);
   layout.sub_mins = layout.sub_scales + (!k_quant ? 0 : bits == 6 ? 256 : 128);
-  layout.codes = layout.sub_mins + (k_quant && has_min(dtype) ? 128 : 0);
-  layout.high = layout.codes + (bits == 8 ? 512 : 256);
-  layout.group_bytes = layout.high - layout.codes + (bits == 5 ? 64 : bits == 6 ? 128 : 0);
-  layout.bytes = layout.codes + (k_quant ? 8 : 1) * layout.group_bytes;
+  layout.high = layout.sub_mins + (k_quant && has_min(dtype) ? 128 : 0);
+  layout.codes = layout.high + (bits == 5 ? 64 : bits == 6 ? 128 : 0);
+  layout.group_bytes = layout.codes - layout.high + (bits == 8 ? 512 : 256);
+  layout.bytes = layout.high + (k_quant ? 8 : 1) * layout.group_bytes;
   return layout;
 }
 
