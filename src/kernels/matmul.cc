@@ -1,11 +1,10 @@
-// Cuts a product into tiles and threads, adds the leaves of the K tree, then the bias.
+// Cuts a product into tiles and threads and its K into the segments of the canonical order; adds the bias.
 //
 // A thread owns a contiguous range of panels. For each tile of panels it goes through all rows, so that the weights
 // come from DRAM once and stay in L1/L2 while the rows (K bytes each for int8) stream past.
 #include "kernels/matmul.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "base/check.h"
@@ -18,7 +17,7 @@ namespace {
 using tensor::DType;
 
 constexpr int kLeaves = 16;
-constexpr int kMaxTileFloats = kTileRows * 4 * 16;
+constexpr int kMaxTilePanels = 4;
 
 TileFunction tile_function(const MatmulSpec& spec) {
   switch (spec.isa) {
@@ -32,71 +31,29 @@ TileFunction tile_function(const MatmulSpec& spec) {
   return matmul_tile_ref(spec.dtype);
 }
 
-int64_t sequence_span(const MatmulSpec& spec) {
-  return spec.dtype == DType::kBF16 ? bf16_span(spec.in_features) : spec.in_features;
-}
-
-// Where the leaves of K begin and end.
-struct Leaves {
-  std::array<int64_t, kLeaves + 1> border{};
-};
-
-Leaves leaves_of(const MatmulSpec& spec) {
-  Leaves leaves;
-  if (spec.k_order == KOrder::kSequential) return leaves;
-  const int64_t units = spec.in_features / spec.tree_unit;
-  for (int i = 0; i <= kLeaves; ++i) leaves.border[i] = units * i / kLeaves * spec.tree_unit;
-  return leaves;
-}
-
-using LeafSums = std::array<std::array<float, kMaxTileFloats>, kLeaves>;
-
-// Adds the leaves pairwise, level by level, empty ones skipped, into the first that is not empty; returns it.
-const float* add_leaves(LeafSums& sums, std::array<bool, kLeaves> present, int floats) {
-  std::array<int, kLeaves> at;  // where the sum of a subtree lies
-  for (int i = 0; i < kLeaves; ++i) at[i] = i;
-  for (int width = 1; width < kLeaves; width *= 2) {
-    for (int i = 0; i < kLeaves; i += 2 * width) {
-      const int right = i + width;
-      if (!present[right]) continue;
-      if (!present[i]) {
-        at[i] = at[right];
-        present[i] = true;
-        continue;
-      }
-      float* left_sum = sums[at[i]].data();
-      const float* right_sum = sums[at[right]].data();
-      for (int f = 0; f < floats; ++f) left_sum[f] += right_sum[f];
-    }
+// The order in which K is summed. In sequence: one segment, or for bf16 a chain of them.
+std::vector<KSegment> sequence_segments(const MatmulSpec& spec) {
+  const int64_t span = spec.dtype == DType::kBF16 ? bf16_span(spec.in_features) : spec.in_features;
+  std::vector<KSegment> segments;
+  for (int64_t k = 0; k < spec.in_features; k += span) {
+    segments.push_back({.begin = k, .end = std::min(k + span, spec.in_features), .merges = k == 0 ? 0 : 1});
   }
-  return sums[at[0]].data();
+  return segments;
 }
 
-void sum_range(TileFunction function, MatmulTile& tile, int64_t k_begin, int64_t k_end, float* out) {
-  tile.k_begin = k_begin;
-  tile.k_end = k_end;
-  tile.out = out;
-  function(tile);
-}
-
-// Spans of K, each summed from zero, added in ascending order.
-const float* sum_sequence(TileFunction function, MatmulTile& tile, int64_t span, LeafSums& sums) {
-  sum_range(function, tile, 0, std::min(span, tile.features), sums[0].data());
-  const int floats = tile.rows * tile.panel_count * 16;
-  for (int64_t k = span; k < tile.features; k += span) {
-    sum_range(function, tile, k, std::min(k + span, tile.features), sums[1].data());
-    for (int f = 0; f < floats; ++f) sums[0][f] += sums[1][f];
+// Appends the leaves [first, first + count) that are not empty; returns whether there was one.
+bool append_subtree(const MatmulSpec& spec, int first, int count, std::vector<KSegment>& segments) {
+  if (count == 1) {
+    const int64_t units = spec.in_features / spec.tree_unit;
+    const int64_t begin = units * first / kLeaves * spec.tree_unit;
+    const int64_t end = units * (first + 1) / kLeaves * spec.tree_unit;
+    if (begin < end) segments.push_back({.begin = begin, .end = end});
+    return begin < end;
   }
-  return sums[0].data();
-}
-
-const float* sum_tree(TileFunction function, MatmulTile& tile, const Leaves& leaves, LeafSums& sums) {
-  std::array<bool, kLeaves> present{};
-  for (int i = 0; i < kLeaves; ++i) {
-    present[i] = leaves.border[i] < leaves.border[i + 1];
-    if (present[i]) sum_range(function, tile, leaves.border[i], leaves.border[i + 1], sums[i].data());
-  }
-  return add_leaves(sums, present, tile.rows * tile.panel_count * 16);
+  const bool left = append_subtree(spec, first, count / 2, segments);
+  const bool right = append_subtree(spec, first + count / 2, count / 2, segments);
+  if (left && right) ++segments.back().merges;
+  return left || right;
 }
 
 // sums: [rows, stride]; y points at the first row and column.
@@ -119,7 +76,6 @@ struct Product {
   const float* bias;
   float* y;
   int64_t y_stride;
-  Leaves leaves;
   TileFunction function;
 };
 
@@ -136,11 +92,14 @@ void set_rows(const Product& p, MatmulTile& tile, int64_t row) {
 // Rows [row_begin, rows) of the panels [panel_begin, panel_end).
 void multiply_panels(const Product& p, int64_t row_begin, int64_t panel_begin, int64_t panel_end) {
   const MatmulSpec& spec = p.w.spec();
-  alignas(64) LeafSums sums;
+  alignas(64) float sums[kTileRows * kMaxTilePanels * PackedMatrix::kPanelRows];
   MatmulTile tile;
   tile.layout = &p.w.layout();
   tile.features = p.x.features();
   tile.x_stride = p.x.row_stride_bytes();
+  tile.segments = p.w.segments().data();
+  tile.segment_count = static_cast<int>(p.w.segments().size());
+  tile.out = sums;
   const int64_t step = panels_per_tile(spec.dtype);
   for (int64_t panel = panel_begin; panel < panel_end; panel += step) {
     tile.panels = p.w.data() + panel_offset(p.w.layout(), spec.dtype, panel);
@@ -150,9 +109,8 @@ void multiply_panels(const Product& p, int64_t row_begin, int64_t panel_begin, i
     const int64_t columns = std::min(width, spec.out_features - column);
     for (int64_t row = row_begin; row < p.x.rows(); row += kTileRows) {
       set_rows(p, tile, row);
-      const float* sum = spec.k_order == KOrder::kTree ? sum_tree(p.function, tile, p.leaves, sums)
-                                                       : sum_sequence(p.function, tile, sequence_span(spec), sums);
-      store_columns(sum, width, p.bias == nullptr ? nullptr : p.bias + column, p.y + row * p.y_stride + column,
+      p.function(tile);
+      store_columns(sums, width, p.bias == nullptr ? nullptr : p.bias + column, p.y + row * p.y_stride + column,
                     p.y_stride, tile.rows, columns);
     }
   }
@@ -183,13 +141,20 @@ int64_t multiply_with_onednn(const Product& p, int64_t panel_begin, int64_t pane
 
 }  // namespace
 
+std::vector<KSegment> k_segments(const MatmulSpec& spec) {
+  if (spec.k_order == KOrder::kSequential) return sequence_segments(spec);
+  std::vector<KSegment> segments;
+  append_subtree(spec, 0, kLeaves, segments);
+  return segments;
+}
+
 void matmul(const PackedMatrix& w, const ActivationBuffer& x, const float* bias, float* y, int64_t y_stride,
             ComputePool& pool) {
   const MatmulSpec& spec = w.spec();
   BATON_CHECK(x.features() == spec.in_features, "{} inputs for a matrix of {}", x.features(), spec.in_features);
   BATON_CHECK(x.format() == activation_format(spec.dtype), "activations do not fit {}", tensor::dtype_name(spec.dtype));
   BATON_CHECK(y_stride >= spec.out_features, "y stride {} below {} outputs", y_stride, spec.out_features);
-  const Product product{w, x, bias, y, y_stride, leaves_of(spec), tile_function(spec)};
+  const Product product{w, x, bias, y, y_stride, tile_function(spec)};
   pool.parallel_for(w.layout().panels, panels_per_tile(spec.dtype), [&](int64_t begin, int64_t end) {
     const int64_t row = w.uses_onednn() ? multiply_with_onednn(product, begin, end) : 0;
     if (row < x.rows()) multiply_panels(product, row, begin, end);

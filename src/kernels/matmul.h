@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "base/compute_pool.h"
 #include "base/status.h"
@@ -45,6 +46,9 @@ struct MatmulSpec {
   bool allow_onednn = true;
 };
 
+// The segments (panel_layout.h) that spell the order of spec.
+std::vector<KSegment> k_segments(const MatmulSpec& spec);
+
 // A weight matrix in the layout its kernels read. Immutable after packing; shared by all threads.
 class PackedMatrix {
  public:
@@ -62,12 +66,15 @@ class PackedMatrix {
   size_t bytes() const { return data_.size(); }
   // Where the parts of a panel lie (panel_layout.h).
   const PanelLayout& layout() const { return layout_; }
+  // The order in which K is summed.
+  std::span<const KSegment> segments() const { return segments_; }
   // Whether oneDNN was found fit to serve this matrix for many rows.
   bool uses_onednn() const { return uses_onednn_; }
 
  private:
   MatmulSpec spec_;
   PanelLayout layout_;
+  std::vector<KSegment> segments_;
   bool uses_onednn_ = false;
   tensor::Buffer data_;
 };

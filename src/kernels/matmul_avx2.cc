@@ -58,19 +58,20 @@ template <int kBits>
   }
 }
 
-constexpr int group_bytes(int bits) { return bits == 8 ? 512 : 256; }
-constexpr int high_bytes(int bits) { return bits == 5 ? 64 : bits == 6 ? 128 : 0; }
 // Lines (of 8 inputs, 4 products to a 16-bit lane) whose sum fits in 16 bits: 4 * 15 * 127 * 4, 4 * 31 * 127 * 2, ...
 constexpr int lines_in_16_bits(int bits) { return bits == 4 ? 4 : bits == 5 ? 2 : 1; }
 
-// sums[r][h] += codes of lines [begin, end) . x, h a half of the panel.
-template <int kBits, int R>
-[[gnu::always_inline]] inline void dot_lines(const std::byte* panel, int64_t high_at, int64_t group, int begin, int end,
+// sums[r][h] += codes of lines [begin, end) of a group of the record . x, h a half of the panel; x points at the
+// record's first input.
+template <DType kType, int R>
+[[gnu::always_inline]] inline void dot_lines(const std::byte* record, int group, int begin, int end,
                                              const std::byte* const (&x)[R], __m256i (&sums)[R][2]) {
+  constexpr BlockLayout layout = block_layout(kType);
+  constexpr int kBits = code_bits(kType);
   const __m256i ones = _mm256_set1_epi16(1);
   BATON_UNROLL for (int h = 0; h < 2; ++h) {
-    const std::byte* codes = panel + group * group_bytes(kBits) + h * 32;
-    const std::byte* high = panel + high_at + group * high_bytes(kBits) + h * 32;
+    const std::byte* codes = record + layout.codes + group * layout.group_bytes + h * 32;
+    const std::byte* high = record + layout.high + group * layout.group_bytes + h * 32;
     __m256i words[R] = {};
     BATON_UNROLL for (int line = begin; line < end; ++line) {
       __m256i even, odd;
@@ -110,40 +111,84 @@ template <int R>
   }
 }
 
-// kOffset: what is taken from a code (q8_0 is made signed instead).
-template <int kBits, int kOffset, bool kMin>
-struct Group32 {
+// acc = acc of an earlier segment + acc, `merges` times; see KSegment.
+template <int R>
+struct SumStack {
+  int depth = 0;
+  __m256 sums[kMaxMergeDepth][R][2];
+
+  [[gnu::always_inline]] void merge(int merges, __m256 (&acc)[R][2]) {
+    for (; merges > 0; --merges) {
+      --depth;
+      BATON_UNROLL for (int r = 0; r < R; ++r) {
+        BATON_UNROLL for (int h = 0; h < 2; ++h) acc[r][h] = _mm256_add_ps(sums[depth][r][h], acc[r][h]);
+      }
+    }
+  }
+  [[gnu::always_inline]] void push(const __m256 (&acc)[R][2]) {
+    BATON_UNROLL for (int r = 0; r < R; ++r) { BATON_UNROLL for (int h = 0; h < 2; ++h) sums[depth][r][h] = acc[r][h]; }
+    ++depth;
+  }
+};
+
+// Kernel::add_range adds the products of a range of K to acc; this goes through the segments with it.
+template <typename Kernel>
+struct Segmented {
   template <int R, int P>
   static void run(const MatmulTile& t, int row, int panel_index) {
     static_assert(P == 1);
-    const std::byte* panel = t.panels + panel_index * t.layout->panel_bytes;
+    const std::byte* panel = t.panels + panel_index * Kernel::panel_step(t);
     const std::byte* x[R];
     set_rows<R>(t, row, x);
+    SumStack<R> stack;
+    for (int i = 0;; ++i) {
+      const KSegment& segment = t.segments[i];
+      __m256 acc[R][2] = {};
+      Kernel::template add_range<R>(t, row, panel, x, segment.begin, segment.end, acc);
+      stack.merge(segment.merges, acc);
+      if (i + 1 == t.segment_count) return store<R>(t, row, panel_index, acc);
+      stack.push(acc);
+    }
+  }
+};
+
+template <DType kType>
+struct Group32 {
+  // q8_0's codes are made signed instead.
+  static constexpr int kOffset = kType == DType::kQ8_0 ? 0 : code_offset(kType);
+
+  static int64_t panel_step(const MatmulTile& t) { return t.layout->panel_bytes; }
+
+  template <int R>
+  [[gnu::always_inline]] static void add_range(const MatmulTile& t, int row, const std::byte* panel,
+                                               const std::byte* const (&rows)[R], int64_t begin, int64_t end,
+                                               __m256 (&acc)[R][2]) {
+    constexpr BlockLayout layout = block_layout(kType);
+    const std::byte* x[R];
     const int64_t groups = t.features / 32;
-    const PanelLayout layout = *t.layout;
-    __m256 acc[R][2] = {};
-    for (int64_t g = t.k_begin / 32; g < t.k_end / 32; ++g) {
+    for (int64_t g = begin / 32; g < end / 32; ++g) {
+      const std::byte* record = panel + g * layout.bytes;
+      BATON_UNROLL for (int r = 0; r < R; ++r) x[r] = rows[r] + g * 32;
       __m256i sums[R][2];
       BATON_UNROLL for (int r = 0; r < R; ++r) {
         const int32_t sum = t.sums[(row + r) * groups + g];
         sums[r][0] = sums[r][1] = _mm256_set1_epi32(-kOffset * sum);
       }
-      dot_lines<kBits, R>(panel, layout.high, g, 0, 4, x, sums);
+      dot_lines<kType, R>(record, 0, 0, 4, x, sums);
       BATON_UNROLL for (int h = 0; h < 2; ++h) {
-        const __m256 scale = load_f16(panel + layout.scales + g * 32 + h * 16);
+        const __m256 scale = load_f16(record + layout.scales + h * 16);
         BATON_UNROLL for (int r = 0; r < R; ++r) {
           const __m256 xs = _mm256_set1_ps(t.x_scales[(row + r) * groups + g]);
           acc[r][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums[r][h]), _mm256_mul_ps(scale, xs), acc[r][h]);
         }
-        if constexpr (kMin) {
-          const __m256 min = load_f16(panel + layout.mins + g * 32 + h * 16);
+        if constexpr (has_min(kType)) {
+          const __m256 min = load_f16(record + layout.mins + h * 16);
           BATON_UNROLL for (int r = 0; r < R; ++r) {
             acc[r][h] = _mm256_fmadd_ps(min, _mm256_set1_ps(t.scaled_sums[(row + r) * groups + g]), acc[r][h]);
           }
         }
       }
     }
-    store<R>(t, row, panel_index, acc);
   }
 };
 
@@ -152,29 +197,29 @@ struct Group32 {
 }
 [[gnu::always_inline]] inline __m256i odd_words(__m256i pairs) { return _mm256_srai_epi32(pairs, 16); }
 
-// kBits 4, 5: q4_k, q5_k; 6: q6_k, whose runs are 16 long and whose sub-scales are signed.
-template <int kBits>
+// q6_k has runs of 16 inputs and signed sub-scales; q4_k and q5_k runs of 32, and minimums.
+template <DType kType>
 struct Group256 {
-  static constexpr bool kSigned = kBits == 6;
+  static constexpr bool kSigned = kType == DType::kQ6_K;
+  static constexpr int kPairs = kSigned ? 8 : 4;  // of runs
 
   [[gnu::always_inline]] static __m256i load_pairs(const std::byte* bytes) {
     return kSigned ? _mm256_cvtepi8_epi16(load128(bytes)) : _mm256_cvtepu8_epi16(load128(bytes));
   }
 
-  // total[r][h] += the scaled dots of one pair of runs; q6_k: of one group, else of two.
+  // total[r][h] += the scaled dots of one pair of runs.
   template <int R>
-  [[gnu::always_inline]] static void add_pair(const PanelLayout& layout, const std::byte* panel, int64_t block,
-                                              int pair, const std::byte* const (&x)[R], __m256i (&total)[R][2]) {
-    const int pairs = kSigned ? 8 : 4;
+  [[gnu::always_inline]] static void add_pair(const std::byte* record, int pair, const std::byte* const (&x)[R],
+                                              __m256i (&total)[R][2]) {
     BATON_UNROLL for (int half = 0; half < 2; ++half) {
       __m256i sums[R][2] = {};
       if constexpr (kSigned) {
-        dot_lines<kBits, R>(panel, layout.high, block * 8 + pair, half * 2, half * 2 + 2, x, sums);
+        dot_lines<kType, R>(record, pair, half * 2, half * 2 + 2, x, sums);
       } else {
-        dot_lines<kBits, R>(panel, layout.high, block * 8 + pair * 2 + half, 0, 4, x, sums);
+        dot_lines<kType, R>(record, pair * 2 + half, 0, 4, x, sums);
       }
       BATON_UNROLL for (int h = 0; h < 2; ++h) {
-        const __m256i factors = load_pairs(panel + layout.sub_scales + (block * pairs + pair) * 32 + h * 16);
+        const __m256i factors = load_pairs(record + block_layout(kType).sub_scales + pair * 32 + h * 16);
         const __m256i factor = half == 0 ? even_words(factors) : odd_words(factors);
         BATON_UNROLL for (int r = 0; r < R; ++r) {
           total[r][h] = _mm256_add_epi32(total[r][h], _mm256_mullo_epi32(sums[r][h], factor));
@@ -184,58 +229,57 @@ struct Group256 {
   }
 
   // sum of run sums by factors: the minimums of q4_k and q5_k, the offset of q6_k.
-  [[gnu::always_inline]] static __m256i weigh_sums(const std::byte* factors, int pairs, const int16_t* sums) {
+  [[gnu::always_inline]] static __m256i weigh_sums(const std::byte* factors, const int16_t* sums) {
     __m256i out = _mm256_setzero_si256();
-    for (int pair = 0; pair < pairs; ++pair) {
+    for (int pair = 0; pair < kPairs; ++pair) {
       out = _mm256_add_epi32(out, _mm256_madd_epi16(load_pairs(factors + pair * 32), broadcast32(sums + pair * 2)));
     }
     return out;
   }
 
-  template <int R, int P>
-  static void run(const MatmulTile& t, int row, int panel_index) {
-    static_assert(P == 1);
-    const std::byte* panel = t.panels + panel_index * t.layout->panel_bytes;
+  static int64_t panel_step(const MatmulTile& t) { return t.layout->panel_bytes; }
+
+  template <int R>
+  [[gnu::always_inline]] static void add_range(const MatmulTile& t, int row, const std::byte* panel,
+                                               const std::byte* const (&rows)[R], int64_t begin, int64_t end,
+                                               __m256 (&acc)[R][2]) {
+    constexpr BlockLayout layout = block_layout(kType);
     const std::byte* x[R];
-    set_rows<R>(t, row, x);
     const int64_t blocks = t.features / 256;
-    const PanelLayout layout = *t.layout;
-    const int pairs = kSigned ? 8 : 4;
-    __m256 acc[R][2] = {};
-    for (int64_t b = t.k_begin / 256; b < t.k_end / 256; ++b) {
+    for (int64_t b = begin / 256; b < end / 256; ++b) {
+      const std::byte* record = panel + b * layout.bytes;
+      BATON_UNROLL for (int r = 0; r < R; ++r) x[r] = rows[r] + b * 256;
       __m256i total[R][2] = {};
-      for (int pair = 0; pair < pairs; ++pair) add_pair<R>(layout, panel, b, pair, x, total);
+      for (int pair = 0; pair < kPairs; ++pair) add_pair<R>(record, pair, x, total);
       BATON_UNROLL for (int h = 0; h < 2; ++h) {
-        const __m256 scale = load_f16(panel + layout.scales + b * 32 + h * 16);
-        const std::byte* factors = panel + (kSigned ? layout.sub_scales : layout.sub_mins) + b * pairs * 32 + h * 16;
+        const __m256 scale = load_f16(record + layout.scales + h * 16);
+        const std::byte* factors = record + (kSigned ? layout.sub_scales : layout.sub_mins) + h * 16;
         BATON_UNROLL for (int r = 0; r < R; ++r) {
           const int16_t* short_sums = t.short_sums + ((row + r) * blocks + b) * 24 + (kSigned ? 8 : 0);
           const __m256 xs = _mm256_set1_ps(t.x_scales[(row + r) * blocks + b]);
-          const __m256i weighed = weigh_sums(factors, pairs, short_sums);
+          const __m256i weighed = weigh_sums(factors, short_sums);
           __m256i sum = total[r][h];
-          if constexpr (kSigned) sum = _mm256_sub_epi32(sum, _mm256_slli_epi32(weighed, 5));
-          acc[r][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(scale, xs), acc[r][h]);
+          if constexpr (kSigned) sum = _mm256_sub_epi32(sum, _mm256_slli_epi32(weighed, code_offset_shift(kType)));
           if constexpr (!kSigned) {
-            const __m256 min = load_f16(panel + layout.mins + b * 32 + h * 16);
+            const __m256 min = load_f16(record + layout.mins + h * 16);
             acc[r][h] = _mm256_fnmadd_ps(_mm256_cvtepi32_ps(weighed), _mm256_mul_ps(min, xs), acc[r][h]);
           }
+          acc[r][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(scale, xs), acc[r][h]);
         }
       }
     }
-    store<R>(t, row, panel_index, acc);
   }
 };
 
 template <bool kHalf>
 struct Plain {
-  template <int R, int P>
-  static void run(const MatmulTile& t, int row, int panel_index) {
-    static_assert(P == 1);
-    const std::byte* panel = t.panels + panel_index * t.layout->panel_bytes;
-    const std::byte* x[R];
-    set_rows<R>(t, row, x);
-    __m256 acc[R][2] = {};
-    for (int64_t k = t.k_begin; k < t.k_end; ++k) {
+  static int64_t panel_step(const MatmulTile& t) { return t.layout->panel_bytes; }
+
+  template <int R>
+  [[gnu::always_inline]] static void add_range(const MatmulTile&, int, const std::byte* panel,
+                                               const std::byte* const (&x)[R], int64_t begin, int64_t end,
+                                               __m256 (&acc)[R][2]) {
+    for (int64_t k = begin; k < end; ++k) {
       BATON_UNROLL for (int h = 0; h < 2; ++h) {
         const __m256 w =
             kHalf ? load_f16(panel + k * 32 + h * 16) : _mm256_castsi256_ps(load256(panel + k * 64 + h * 32));
@@ -244,21 +288,19 @@ struct Plain {
         }
       }
     }
-    store<R>(t, row, panel_index, acc);
   }
 };
 
 // The odd input of a pair first, as vdpbf16ps has it.
 struct Bf16 {
-  template <int R, int P>
-  static void run(const MatmulTile& t, int row, int panel_index) {
-    static_assert(P == 1);
-    const std::byte* panel = t.panels + panel_index * 64;
-    const std::byte* x[R];
-    set_rows<R>(t, row, x);
+  static int64_t panel_step(const MatmulTile&) { return 64; }
+
+  template <int R>
+  [[gnu::always_inline]] static void add_range(const MatmulTile&, int, const std::byte* panel,
+                                               const std::byte* const (&x)[R], int64_t begin, int64_t end,
+                                               __m256 (&acc)[R][2]) {
     const __m256i odd = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
-    __m256 acc[R][2] = {};
-    for (int64_t k = t.k_begin; k < t.k_end; k += 2) {
+    for (int64_t k = begin; k < end; k += 2) {
       BATON_UNROLL for (int h = 0; h < 2; ++h) {
         const __m256i w = load256(panel + k * 128 + h * 32);
         const __m256 w_odd = _mm256_castsi256_ps(_mm256_and_si256(w, odd));
@@ -270,7 +312,6 @@ struct Bf16 {
         }
       }
     }
-    store<R>(t, row, panel_index, acc);
   }
 };
 
@@ -279,27 +320,27 @@ struct Bf16 {
 TileFunction matmul_tile_avx2(DType dtype) {
   switch (dtype) {
     case DType::kF32:
-      return run_tile<Plain<false>, 4, 1, 1>;
+      return run_tile<Segmented<Plain<false>>, 4, 1, 1>;
     case DType::kF16:
-      return run_tile<Plain<true>, 4, 1, 1>;
+      return run_tile<Segmented<Plain<true>>, 4, 1, 1>;
     case DType::kBF16:
-      return run_tile<Bf16, 4, 1, 1>;
+      return run_tile<Segmented<Bf16>, 4, 1, 1>;
     case DType::kQ4_0:
-      return run_tile<Group32<4, 8, false>, 2, 1, 1>;
+      return run_tile<Segmented<Group32<DType::kQ4_0>>, 2, 1, 1>;
     case DType::kQ4_1:
-      return run_tile<Group32<4, 0, true>, 2, 1, 1>;
+      return run_tile<Segmented<Group32<DType::kQ4_1>>, 2, 1, 1>;
     case DType::kQ5_0:
-      return run_tile<Group32<5, 16, false>, 2, 1, 1>;
+      return run_tile<Segmented<Group32<DType::kQ5_0>>, 2, 1, 1>;
     case DType::kQ5_1:
-      return run_tile<Group32<5, 0, true>, 2, 1, 1>;
+      return run_tile<Segmented<Group32<DType::kQ5_1>>, 2, 1, 1>;
     case DType::kQ8_0:
-      return run_tile<Group32<8, 0, false>, 2, 1, 1>;
+      return run_tile<Segmented<Group32<DType::kQ8_0>>, 2, 1, 1>;
     case DType::kQ4_K:
-      return run_tile<Group256<4>, 2, 1, 1>;
+      return run_tile<Segmented<Group256<DType::kQ4_K>>, 2, 1, 1>;
     case DType::kQ5_K:
-      return run_tile<Group256<5>, 2, 1, 1>;
+      return run_tile<Segmented<Group256<DType::kQ5_K>>, 2, 1, 1>;
     case DType::kQ6_K:
-      return run_tile<Group256<6>, 2, 1, 1>;
+      return run_tile<Segmented<Group256<DType::kQ6_K>>, 2, 1, 1>;
     default:
       return nullptr;
   }

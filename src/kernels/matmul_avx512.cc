@@ -63,17 +63,15 @@ template <int kBits>
   }
 }
 
-constexpr int group_bytes(int bits) { return bits == 8 ? 512 : 256; }
-constexpr int high_bytes(int bits) { return bits == 5 ? 64 : bits == 6 ? 128 : 0; }
-
-// sums[r][p] += codes of line (8 inputs) . x
-template <int kBits, int R, int P>
-[[gnu::always_inline]] inline void dot_line(const std::byte* const (&panels)[P], int64_t high_at, int64_t group,
-                                            int line, const std::byte* const (&x)[R], __m512i (&sums)[R][P]) {
+// sums[r][p] += codes of line (8 inputs) of a group of the records . x, which points at the record's first input
+template <DType kType, int R, int P>
+[[gnu::always_inline]] inline void dot_line(const std::byte* const (&records)[P], int group, int line,
+                                            const std::byte* const (&x)[R], __m512i (&sums)[R][P]) {
+  constexpr BlockLayout layout = block_layout(kType);
   __m512i even[P], odd[P];
   BATON_UNROLL for (int p = 0; p < P; ++p) {
-    load_codes<kBits>(panels[p] + group * group_bytes(kBits), panels[p] + high_at + group * high_bytes(kBits), line,
-                      even[p], odd[p]);
+    load_codes<code_bits(kType)>(records[p] + layout.codes + group * layout.group_bytes,
+                                 records[p] + layout.high + group * layout.group_bytes, line, even[p], odd[p]);
   }
   BATON_UNROLL for (int r = 0; r < R; ++r) {
     const std::byte* at = x[r] + group * 32 + line * 8;
@@ -81,6 +79,13 @@ template <int kBits, int R, int P>
     BATON_UNROLL for (int p = 0; p < P; ++p) sums[r][p] = _mm512_dpbusd_epi32(sums[r][p], even[p], x_even);
     BATON_UNROLL for (int p = 0; p < P; ++p) sums[r][p] = _mm512_dpbusd_epi32(sums[r][p], odd[p], x_odd);
   }
+}
+
+// Pointers moved on by `step` bytes.
+template <int N>
+[[gnu::always_inline]] inline void advance(const std::byte* (&pointers)[N], const std::byte* const (&from)[N],
+                                           int64_t step) {
+  BATON_UNROLL for (int i = 0; i < N; ++i) pointers[i] = from[i] + step;
 }
 
 template <int R, int P>
@@ -98,36 +103,79 @@ template <int R, int P>
   }
 }
 
-// kOffsetShift: the offset is 1 << kOffsetShift; 0 for none.
-template <int kBits, int kOffsetShift, bool kMin>
-struct Group32 {
+// acc = acc of an earlier segment + acc, `merges` times; see KSegment.
+template <int R, int P>
+struct SumStack {
+  int depth = 0;
+  __m512 sums[kMaxMergeDepth][R][P];
+
+  [[gnu::always_inline]] void merge(int merges, __m512 (&acc)[R][P]) {
+    for (; merges > 0; --merges) {
+      --depth;
+      BATON_UNROLL for (int r = 0; r < R; ++r) {
+        BATON_UNROLL for (int p = 0; p < P; ++p) acc[r][p] = _mm512_add_ps(sums[depth][r][p], acc[r][p]);
+      }
+    }
+  }
+  [[gnu::always_inline]] void push(const __m512 (&acc)[R][P]) {
+    BATON_UNROLL for (int r = 0; r < R; ++r) { BATON_UNROLL for (int p = 0; p < P; ++p) sums[depth][r][p] = acc[r][p]; }
+    ++depth;
+  }
+};
+
+// Kernel::add_range adds the products of a range of K to acc; this goes through the segments with it.
+template <typename Kernel>
+struct Segmented {
   template <int R, int P>
   static void run(const MatmulTile& t, int row, int panel) {
     const std::byte* panels[P];
     const std::byte* x[R];
-    set_pointers<R, P>(t, row, panel, t.layout->panel_bytes, panels, x);
+    set_pointers<R, P>(t, row, panel, Kernel::panel_step(t), panels, x);
+    SumStack<R, P> stack;
+    for (int i = 0;; ++i) {
+      const KSegment& segment = t.segments[i];
+      __m512 acc[R][P] = {};
+      Kernel::template add_range<R, P>(t, row, panels, x, segment.begin, segment.end, acc);
+      stack.merge(segment.merges, acc);
+      if (i + 1 == t.segment_count) return store<R, P>(t, row, panel, acc);
+      stack.push(acc);
+    }
+  }
+};
+
+template <DType kType>
+struct Group32 {
+  static int64_t panel_step(const MatmulTile& t) { return t.layout->panel_bytes; }
+
+  template <int R, int P>
+  [[gnu::always_inline]] static void add_range(const MatmulTile& t, int row, const std::byte* const (&panels)[P],
+                                               const std::byte* const (&rows)[R], int64_t begin, int64_t end,
+                                               __m512 (&acc)[R][P]) {
+    constexpr BlockLayout layout = block_layout(kType);
+    const std::byte* records[P];
+    const std::byte* x[R];
     const int64_t groups = t.features / 32;
-    const int64_t high = t.layout->high, scales = t.layout->scales, mins = t.layout->mins;
-    __m512 acc[R][P] = {};
-    for (int64_t g = t.k_begin / 32; g < t.k_end / 32; ++g) {
+    for (int64_t g = begin / 32; g < end / 32; ++g) {
+      advance(records, panels, g * layout.bytes);
+      advance(x, rows, g * 32);
       __m512i sums[R][P];
       BATON_UNROLL for (int r = 0; r < R; ++r) {
         __m512i start = _mm512_setzero_si512();
-        if constexpr (kOffsetShift > 0) {
+        if constexpr (code_offset_shift(kType) > 0) {
           const __m512i sum = broadcast32(t.sums + (row + r) * groups + g);
-          start = _mm512_sub_epi32(start, _mm512_slli_epi32(sum, kOffsetShift));
+          start = _mm512_sub_epi32(start, _mm512_slli_epi32(sum, code_offset_shift(kType)));
         }
         BATON_UNROLL for (int p = 0; p < P; ++p) sums[r][p] = start;
       }
-      BATON_UNROLL for (int line = 0; line < 4; ++line) dot_line<kBits, R, P>(panels, high, g, line, x, sums);
+      BATON_UNROLL for (int line = 0; line < 4; ++line) dot_line<kType, R, P>(records, 0, line, x, sums);
       BATON_UNROLL for (int p = 0; p < P; ++p) {
-        const __m512 scale = load_f16(panels[p] + scales + g * 32);
+        const __m512 scale = load_f16(records[p] + layout.scales);
         BATON_UNROLL for (int r = 0; r < R; ++r) {
           const __m512 xs = _mm512_set1_ps(t.x_scales[(row + r) * groups + g]);
           acc[r][p] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[r][p]), _mm512_mul_ps(scale, xs), acc[r][p]);
         }
-        if constexpr (kMin) {
-          const __m512 min = load_f16(panels[p] + mins + g * 32);
+        if constexpr (has_min(kType)) {
+          const __m512 min = load_f16(records[p] + layout.mins);
           BATON_UNROLL for (int r = 0; r < R; ++r) {
             const __m512 scaled_sum = _mm512_set1_ps(t.scaled_sums[(row + r) * groups + g]);
             acc[r][p] = _mm512_fmadd_ps(min, scaled_sum, acc[r][p]);
@@ -135,31 +183,48 @@ struct Group32 {
         }
       }
     }
-    store<R, P>(t, row, panel, acc);
   }
 };
 
 // q4_k, q5_k: 8 runs of 32 inputs, each with a 6-bit scale and minimum.
-template <int kBits>
+template <DType kType>
 struct Group256 {
+  static int64_t panel_step(const MatmulTile& t) { return t.layout->panel_bytes; }
+
   template <int R, int P>
-  static void run(const MatmulTile& t, int row, int panel) {
-    const std::byte* panels[P];
+  [[gnu::always_inline]] static void add_range(const MatmulTile& t, int row, const std::byte* const (&panels)[P],
+                                               const std::byte* const (&rows)[R], int64_t begin, int64_t end,
+                                               __m512 (&acc)[R][P]) {
+    constexpr BlockLayout layout = block_layout(kType);
+    const std::byte* records[P];
     const std::byte* x[R];
-    set_pointers<R, P>(t, row, panel, t.layout->panel_bytes, panels, x);
     const int64_t blocks = t.features / 256;
-    const PanelLayout layout = *t.layout;
-    __m512 acc[R][P] = {};
-    for (int64_t b = t.k_begin / 256; b < t.k_end / 256; ++b) {
+    for (int64_t b = begin / 256; b < end / 256; ++b) {
+      advance(records, panels, b * layout.bytes);
+      advance(x, rows, b * 256);
+      // The head of the record first, as it lies in memory.
+      BATON_UNROLL for (int p = 0; p < P; ++p) {
+        const __m512 min = load_f16(records[p] + layout.mins);
+        BATON_UNROLL for (int r = 0; r < R; ++r) {
+          __m512i minimum = _mm512_setzero_si512();
+          const int16_t* short_sums = t.short_sums + ((row + r) * blocks + b) * 24;
+          BATON_UNROLL for (int pair = 0; pair < 4; ++pair) {
+            minimum = _mm512_dpwssd_epi32(minimum, load_pairs_u8(records[p] + layout.sub_mins + pair * 32),
+                                          broadcast32(short_sums + pair * 2));
+          }
+          const __m512 xs = _mm512_set1_ps(t.x_scales[(row + r) * blocks + b]);
+          acc[r][p] = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(minimum), _mm512_mul_ps(min, xs), acc[r][p]);
+        }
+      }
       __m512i total[R][P] = {};
       for (int pair = 0; pair < 4; ++pair) {
         BATON_UNROLL for (int half = 0; half < 2; ++half) {
           __m512i sums[R][P] = {};
           BATON_UNROLL for (int line = 0; line < 4; ++line) {
-            dot_line<kBits, R, P>(panels, layout.high, b * 8 + pair * 2 + half, line, x, sums);
+            dot_line<kType, R, P>(records, pair * 2 + half, line, x, sums);
           }
           BATON_UNROLL for (int p = 0; p < P; ++p) {
-            const __m512i factors = load_pairs_u8(panels[p] + layout.sub_scales + (b * 4 + pair) * 32);
+            const __m512i factors = load_pairs_u8(records[p] + layout.sub_scales + pair * 32);
             const __m512i factor =
                 half == 0 ? _mm512_and_si512(factors, _mm512_set1_epi32(0xffff)) : _mm512_srli_epi32(factors, 16);
             BATON_UNROLL for (int r = 0; r < R; ++r) {
@@ -169,41 +234,38 @@ struct Group256 {
         }
       }
       BATON_UNROLL for (int p = 0; p < P; ++p) {
-        const __m512 scale = load_f16(panels[p] + layout.scales + b * 32);
-        const __m512 min = load_f16(panels[p] + layout.mins + b * 32);
+        const __m512 scale = load_f16(records[p] + layout.scales);
         BATON_UNROLL for (int r = 0; r < R; ++r) {
-          __m512i minimum = _mm512_setzero_si512();
-          const int16_t* short_sums = t.short_sums + ((row + r) * blocks + b) * 24;
-          BATON_UNROLL for (int pair = 0; pair < 4; ++pair) {
-            minimum = _mm512_dpwssd_epi32(minimum, load_pairs_u8(panels[p] + layout.sub_mins + (b * 4 + pair) * 32),
-                                          broadcast32(short_sums + pair * 2));
-          }
           const __m512 xs = _mm512_set1_ps(t.x_scales[(row + r) * blocks + b]);
           acc[r][p] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(total[r][p]), _mm512_mul_ps(scale, xs), acc[r][p]);
-          acc[r][p] = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(minimum), _mm512_mul_ps(min, xs), acc[r][p]);
         }
       }
     }
-    store<R, P>(t, row, panel, acc);
   }
 };
 
 // q6_k: 16 runs of 16 inputs, each with a signed 8-bit scale.
 struct Q6K {
+  static constexpr DType kType = DType::kQ6_K;
+
+  static int64_t panel_step(const MatmulTile& t) { return t.layout->panel_bytes; }
+
   template <int R, int P>
-  static void run(const MatmulTile& t, int row, int panel) {
-    const std::byte* panels[P];
+  [[gnu::always_inline]] static void add_range(const MatmulTile& t, int row, const std::byte* const (&panels)[P],
+                                               const std::byte* const (&rows)[R], int64_t begin, int64_t end,
+                                               __m512 (&acc)[R][P]) {
+    constexpr BlockLayout layout = block_layout(kType);
+    const std::byte* records[P];
     const std::byte* x[R];
-    set_pointers<R, P>(t, row, panel, t.layout->panel_bytes, panels, x);
     const int64_t blocks = t.features / 256;
-    const PanelLayout layout = *t.layout;
-    __m512 acc[R][P] = {};
-    for (int64_t b = t.k_begin / 256; b < t.k_end / 256; ++b) {
+    for (int64_t b = begin / 256; b < end / 256; ++b) {
+      advance(records, panels, b * layout.bytes);
+      advance(x, rows, b * 256);
       // The offset first: -32 times the sum of run sums by run scales.
       __m512i total[R][P] = {};
       for (int group = 0; group < 8; ++group) {
         BATON_UNROLL for (int p = 0; p < P; ++p) {
-          const __m512i factors = load_pairs_s8(panels[p] + layout.sub_scales + (b * 8 + group) * 32);
+          const __m512i factors = load_pairs_s8(records[p] + layout.sub_scales + group * 32);
           BATON_UNROLL for (int r = 0; r < R; ++r) {
             const int16_t* short_sums = t.short_sums + ((row + r) * blocks + b) * 24 + 8;
             total[r][p] = _mm512_dpwssd_epi32(total[r][p], factors, broadcast32(short_sums + group * 2));
@@ -212,16 +274,17 @@ struct Q6K {
       }
       BATON_UNROLL for (int r = 0; r < R; ++r) {
         BATON_UNROLL for (int p = 0; p < P; ++p) {
-          total[r][p] = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(total[r][p], 5));
+          const __m512i offset = _mm512_slli_epi32(total[r][p], code_offset_shift(kType));
+          total[r][p] = _mm512_sub_epi32(_mm512_setzero_si512(), offset);
         }
       }
       for (int group = 0; group < 8; ++group) {
         BATON_UNROLL for (int half = 0; half < 2; ++half) {
           __m512i sums[R][P] = {};
-          dot_line<6, R, P>(panels, layout.high, b * 8 + group, half * 2, x, sums);
-          dot_line<6, R, P>(panels, layout.high, b * 8 + group, half * 2 + 1, x, sums);
+          dot_line<kType, R, P>(records, group, half * 2, x, sums);
+          dot_line<kType, R, P>(records, group, half * 2 + 1, x, sums);
           BATON_UNROLL for (int p = 0; p < P; ++p) {
-            const __m512i factors = load_pairs_s8(panels[p] + layout.sub_scales + (b * 8 + group) * 32);
+            const __m512i factors = load_pairs_s8(records[p] + layout.sub_scales + group * 32);
             const __m512i factor = _mm512_srai_epi32(half == 0 ? _mm512_slli_epi32(factors, 16) : factors, 16);
             BATON_UNROLL for (int r = 0; r < R; ++r) {
               total[r][p] = _mm512_add_epi32(total[r][p], _mm512_mullo_epi32(sums[r][p], factor));
@@ -230,27 +293,26 @@ struct Q6K {
         }
       }
       BATON_UNROLL for (int p = 0; p < P; ++p) {
-        const __m512 scale = load_f16(panels[p] + layout.scales + b * 32);
+        const __m512 scale = load_f16(records[p] + layout.scales);
         BATON_UNROLL for (int r = 0; r < R; ++r) {
           const __m512 xs = _mm512_set1_ps(t.x_scales[(row + r) * blocks + b]);
           acc[r][p] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(total[r][p]), _mm512_mul_ps(scale, xs), acc[r][p]);
         }
       }
     }
-    store<R, P>(t, row, panel, acc);
   }
 };
 
 template <bool kHalf>
 struct Plain {
+  static int64_t panel_step(const MatmulTile& t) { return t.layout->panel_bytes; }
+
   template <int R, int P>
-  static void run(const MatmulTile& t, int row, int panel) {
-    const std::byte* panels[P];
-    const std::byte* x[R];
-    set_pointers<R, P>(t, row, panel, t.layout->panel_bytes, panels, x);
-    __m512 acc[R][P] = {};
+  [[gnu::always_inline]] static void add_range(const MatmulTile&, int, const std::byte* const (&panels)[P],
+                                               const std::byte* const (&x)[R], int64_t begin, int64_t end,
+                                               __m512 (&acc)[R][P]) {
 #pragma clang loop unroll_count(4)
-    for (int64_t k = t.k_begin; k < t.k_end; ++k) {
+    for (int64_t k = begin; k < end; ++k) {
       __m512 w[P];
       BATON_UNROLL for (int p = 0; p < P; ++p) {
         w[p] = kHalf ? load_f16(panels[p] + k * 32) : _mm512_loadu_ps(panels[p] + k * 64);
@@ -260,19 +322,18 @@ struct Plain {
         BATON_UNROLL for (int p = 0; p < P; ++p) acc[r][p] = _mm512_fmadd_ps(value, w[p], acc[r][p]);
       }
     }
-    store<R, P>(t, row, panel, acc);
   }
 };
 
 struct Bf16 {
+  static int64_t panel_step(const MatmulTile&) { return 64; }
+
   template <int R, int P>
-  static void run(const MatmulTile& t, int row, int panel) {
-    const std::byte* panels[P];
-    const std::byte* x[R];
-    set_pointers<R, P>(t, row, panel, 64, panels, x);
-    __m512 acc[R][P] = {};
+  [[gnu::always_inline]] static void add_range(const MatmulTile&, int, const std::byte* const (&panels)[P],
+                                               const std::byte* const (&x)[R], int64_t begin, int64_t end,
+                                               __m512 (&acc)[R][P]) {
 #pragma clang loop unroll_count(4)
-    for (int64_t k = t.k_begin; k < t.k_end; k += 2) {
+    for (int64_t k = begin; k < end; k += 2) {
       __m512i w[P];
       BATON_UNROLL for (int p = 0; p < P; ++p) w[p] = _mm512_loadu_si512(panels[p] + k * 128);
       BATON_UNROLL for (int r = 0; r < R; ++r) {
@@ -282,7 +343,6 @@ struct Bf16 {
         }
       }
     }
-    store<R, P>(t, row, panel, acc);
   }
 };
 
@@ -291,27 +351,27 @@ struct Bf16 {
 TileFunction matmul_tile_avx512(DType dtype) {
   switch (dtype) {
     case DType::kF32:
-      return run_tile<Plain<false>, 4, 2, 2>;
+      return run_tile<Segmented<Plain<false>>, 4, 2, 2>;
     case DType::kF16:
-      return run_tile<Plain<true>, 4, 2, 2>;
+      return run_tile<Segmented<Plain<true>>, 4, 2, 2>;
     case DType::kBF16:
-      return run_tile<Bf16, 4, 4, 4>;
+      return run_tile<Segmented<Bf16>, 4, 4, 4>;
     case DType::kQ4_0:
-      return run_tile<Group32<4, 3, false>, 4, 2, 2>;
+      return run_tile<Segmented<Group32<DType::kQ4_0>>, 4, 2, 1>;
     case DType::kQ4_1:
-      return run_tile<Group32<4, 0, true>, 4, 2, 2>;
+      return run_tile<Segmented<Group32<DType::kQ4_1>>, 4, 2, 1>;
     case DType::kQ5_0:
-      return run_tile<Group32<5, 4, false>, 4, 2, 2>;
+      return run_tile<Segmented<Group32<DType::kQ5_0>>, 4, 2, 1>;
     case DType::kQ5_1:
-      return run_tile<Group32<5, 0, true>, 4, 2, 2>;
+      return run_tile<Segmented<Group32<DType::kQ5_1>>, 4, 2, 1>;
     case DType::kQ8_0:
-      return run_tile<Group32<8, 7, false>, 4, 2, 2>;
+      return run_tile<Segmented<Group32<DType::kQ8_0>>, 4, 2, 1>;
     case DType::kQ4_K:
-      return run_tile<Group256<4>, 4, 2, 2>;
+      return run_tile<Segmented<Group256<DType::kQ4_K>>, 4, 2, 1>;
     case DType::kQ5_K:
-      return run_tile<Group256<5>, 4, 2, 2>;
+      return run_tile<Segmented<Group256<DType::kQ5_K>>, 4, 2, 1>;
     case DType::kQ6_K:
-      return run_tile<Q6K, 4, 2, 2>;
+      return run_tile<Segmented<Q6K>, 4, 2, 1>;
     default:
       return nullptr;
   }

@@ -2,12 +2,12 @@
 // second), each beside what this machine can do, measured in the same run: reading memory, and vpdpbusd or fma in
 // registers. Weights of one row's run are larger than the caches.
 //
-//   matmul_bench [--threads N] [--isa NAME] [--filter TEXT] [--outputs N] [--features K]
+//   matmul_bench [--threads N] [--isa NAME] [--filter TEXT] [--outputs N] [--features K] [--working-set-mb N]
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <ctime>
 #include <cstring>
+#include <ctime>
 #include <functional>
 #include <random>
 #include <string>
@@ -27,6 +27,7 @@ struct Options {
   tensor::Isa isa = tensor::detect_isa();
   std::string filter;
   int64_t outputs = 4096, features = 4096;
+  size_t working_set_mb = 192;  // of weights, for few rows; small: they stay in a cache
 };
 
 // CPU time of the calling thread, which spins while others work: a shared machine distorts it less than wall time.
@@ -114,7 +115,7 @@ void bench_format(DType dtype, KOrder order, const Options& options, const Limit
   // Enough copies that one row's weights come from memory, not from a cache.
   std::vector<PackedMatrix> copies;
   size_t bytes = 0;
-  while (copies.empty() || bytes < (size_t{192} << 20)) {
+  while (copies.empty() || bytes < options.working_set_mb << 20) {
     auto matrix = PackedMatrix::reserve(spec);
     if (!matrix) {
       fmt::print("{}: {}\n", tensor::dtype_name(dtype), matrix.error().to_string());
@@ -137,7 +138,7 @@ void bench_format(DType dtype, KOrder order, const Options& options, const Limit
       for (size_t i = 0; i < used; ++i) multiply(copies[i]);
     });
   };
-  const double one = static_cast<double>(bytes) / run(1, 5, copies.size());
+  const double one = static_cast<double>(bytes) / run(1, options.working_set_mb == 0 ? 200 : 5, copies.size());
   const double operations = 2.0 * static_cast<double>(outputs * features);
   const double eight = operations * 8 * static_cast<double>(copies.size()) / run(8, 2, copies.size());
   const double many = operations * kManyRows / run(kManyRows, 3, 1);
@@ -157,6 +158,7 @@ int run(int argc, char** argv) {
     if (flag == "--isa") options.isa = tensor::parse_isa(value).value_or(options.isa);
     if (flag == "--filter") options.filter = value;
     if (flag == "--outputs") options.outputs = std::stoll(value);
+    if (flag == "--working-set-mb") options.working_set_mb = std::stoull(value);
     if (flag == "--features") options.features = std::stoll(value);
   }
   ComputePool pool({.threads = options.threads});

@@ -9,8 +9,8 @@
 //   q8_0 q4_0 q5_0 I = sum xq (code - offset);        acc = fma(float(I), d*xs, acc)
 //   q4_1 q5_1      I = sum xq code;                   acc = fma(float(I), d*xs, acc)
 //                  X = sum xq;                        acc = fma(m, float(X)*xs, acc)
-//   q4_k q5_k      I = sum_j sc[j] sum xq code;       acc = fma(float(I), d*xs, acc)
-//                  M = sum_j mn[j] sum xq (of run j); acc = fma(-float(M), dmin*xs, acc)
+//   q4_k q5_k      M = sum_j mn[j] sum xq (of run j); acc = fma(-float(M), dmin*xs, acc)
+//                  I = sum_j sc[j] sum xq code;       acc = fma(float(I), d*xs, acc)
 //   q6_k           I = sum_j sc[j] sum xq (code-32);  acc = fma(float(I), d*xs, acc)
 #include <cmath>
 #include <cstring>
@@ -42,21 +42,35 @@ float f32_at(const std::byte* bytes) {
   return value;
 }
 
+// sum(panel, n, r, begin, end): the products of row n of a panel with row r of x over [begin, end), from zero.
+template <typename Sum>
+float sum_segments(const MatmulTile& t, const std::byte* panel, int n, int r, Sum sum) {
+  float stack[kMaxMergeDepth + 1];
+  int depth = 0;
+  for (int i = 0; i < t.segment_count; ++i) {
+    const KSegment& segment = t.segments[i];
+    float acc = sum(panel, n, r, segment.begin, segment.end);
+    for (int merge = 0; merge < segment.merges; ++merge) acc = stack[--depth] + acc;
+    stack[depth++] = acc;
+  }
+  return stack[0];
+}
+
 template <typename Sum>
 void for_each_output(const MatmulTile& t, int64_t panel_step, Sum sum) {
   const int width = t.panel_count * 16;
   for (int n = 0; n < width; ++n) {
     const std::byte* panel = t.panels + n / 16 * panel_step;
-    for (int r = 0; r < t.rows; ++r) t.out[r * width + n] = sum(panel, n % 16, r);
+    for (int r = 0; r < t.rows; ++r) t.out[r * width + n] = sum_segments(t, panel, n % 16, r, sum);
   }
 }
 
 template <DType kType>
 void plain_tile(const MatmulTile& t) {
-  for_each_output(t, t.layout->panel_bytes, [&](const std::byte* panel, int n, int r) {
+  for_each_output(t, t.layout->panel_bytes, [&](const std::byte* panel, int n, int r, int64_t begin, int64_t end) {
     const std::byte* x = t.x + r * t.x_stride;
     float acc = 0;
-    for (int64_t k = t.k_begin; k < t.k_end; ++k) {
+    for (int64_t k = begin; k < end; ++k) {
       const float w = kType == DType::kF32 ? f32_at(panel + k * 64 + n * 4) : f16_at(panel + k * 32 + n * 2);
       acc = std::fma(f32_at(x + k * 4), w, acc);
     }
@@ -65,10 +79,10 @@ void plain_tile(const MatmulTile& t) {
 }
 
 void bf16_tile(const MatmulTile& t) {
-  for_each_output(t, 64, [&](const std::byte* panel, int n, int r) {
+  for_each_output(t, 64, [&](const std::byte* panel, int n, int r, int64_t begin, int64_t end) {
     const std::byte* x = t.x + r * t.x_stride;
     float acc = 0;
-    for (int64_t k = t.k_begin; k < t.k_end; k += 2) {
+    for (int64_t k = begin; k < end; k += 2) {
       const std::byte* w = panel + k * 128 + n * 4;
       acc = std::fma(bf16_at(x + k * 2 + 2), bf16_at(w + 2), acc);
       acc = std::fma(bf16_at(x + k * 2), bf16_at(w), acc);
@@ -86,18 +100,19 @@ int32_t dot(const uint8_t* codes, int offset, const int8_t* x, int begin, int en
 
 template <DType kType>
 void group32_tile(const MatmulTile& t) {
-  constexpr bool kMin = kType == DType::kQ4_1 || kType == DType::kQ5_1;
+  constexpr BlockLayout layout = block_layout(kType);
   const int64_t groups = t.features / 32;
-  for_each_output(t, t.layout->panel_bytes, [&](const std::byte* panel, int n, int r) {
+  for_each_output(t, t.layout->panel_bytes, [&](const std::byte* panel, int n, int r, int64_t begin, int64_t end) {
     const auto* x = reinterpret_cast<const int8_t*>(t.x + r * t.x_stride);
     float acc = 0;
-    for (int64_t g = t.k_begin / 32; g < t.k_end / 32; ++g) {
+    for (int64_t g = begin / 32; g < end / 32; ++g) {
+      const std::byte* record = panel + g * layout.bytes;
       uint8_t codes[32];
-      unpack_codes(kType, *t.layout, panel, n, g, codes);
+      unpack_codes(kType, record, n, 0, codes);
       const int32_t sum = dot(codes, code_offset(kType), x + g * 32, 0, 32);
-      const float scale = f16_at(panel + t.layout->scales + g * 32 + n * 2) * t.x_scales[r * groups + g];
+      const float scale = f16_at(record + layout.scales + n * 2) * t.x_scales[r * groups + g];
       acc = std::fma(static_cast<float>(sum), scale, acc);
-      if (kMin) acc = std::fma(f16_at(panel + t.layout->mins + g * 32 + n * 2), t.scaled_sums[r * groups + g], acc);
+      if (has_min(kType)) acc = std::fma(f16_at(record + layout.mins + n * 2), t.scaled_sums[r * groups + g], acc);
     }
     return acc;
   });
@@ -108,29 +123,29 @@ void group256_tile(const MatmulTile& t) {
   constexpr bool kSigned = kType == DType::kQ6_K;
   constexpr int kRun = kSigned ? 16 : 32;  // inputs that share a sub-scale
   constexpr int kRuns = 256 / kRun;
+  constexpr BlockLayout layout = block_layout(kType);
   const int64_t blocks = t.features / 256;
-  for_each_output(t, t.layout->panel_bytes, [&](const std::byte* panel, int n, int r) {
+  for_each_output(t, t.layout->panel_bytes, [&](const std::byte* panel, int n, int r, int64_t begin, int64_t end) {
     const auto* x = reinterpret_cast<const int8_t*>(t.x + r * t.x_stride);
     float acc = 0;
-    for (int64_t b = t.k_begin / 256; b < t.k_end / 256; ++b) {
+    for (int64_t b = begin / 256; b < end / 256; ++b) {
+      const std::byte* record = panel + b * layout.bytes;
       int32_t sum = 0, minimum = 0;
       for (int j = 0; j < kRuns; ++j) {
-        const int64_t group = b * 8 + j * kRun / 32;
+        const int group = j * kRun / 32;
+        const int at_code = j * kRun % 32;
+        const int at = j / 2 * 32 + n * 2 + j % 2;
         uint8_t codes[32];
-        unpack_codes(kType, *t.layout, panel, n, group, codes);
-        const int begin = j * kRun % 32;
-        const int64_t at = (b * kRuns + j) / 2 * 32 + n * 2 + j % 2;
-        const auto factor = static_cast<uint8_t>(panel[t.layout->sub_scales + at]);
+        unpack_codes(kType, record, n, group, codes);
+        const auto factor = static_cast<uint8_t>(record[layout.sub_scales + at]);
         sum += (kSigned ? static_cast<int8_t>(factor) : factor) *
-               dot(codes, code_offset(kType), x + group * 32, begin, begin + kRun);
-        if (!kSigned) {
-          minimum += static_cast<uint8_t>(panel[t.layout->sub_mins + at]) * t.sums[r * (t.features / 32) + group];
-        }
+               dot(codes, code_offset(kType), x + b * 256 + group * 32, at_code, at_code + kRun);
+        if (kSigned) continue;
+        minimum += static_cast<uint8_t>(record[layout.sub_mins + at]) * t.sums[r * (t.features / 32) + b * 8 + group];
       }
       const float xs = t.x_scales[r * blocks + b];
-      acc = std::fma(static_cast<float>(sum), f16_at(panel + t.layout->scales + b * 32 + n * 2) * xs, acc);
-      if (kSigned) continue;
-      acc = std::fma(-static_cast<float>(minimum), f16_at(panel + t.layout->mins + b * 32 + n * 2) * xs, acc);
+      if (!kSigned) acc = std::fma(-static_cast<float>(minimum), f16_at(record + layout.mins + n * 2) * xs, acc);
+      acc = std::fma(static_cast<float>(sum), f16_at(record + layout.scales + n * 2) * xs, acc);
     }
     return acc;
   });

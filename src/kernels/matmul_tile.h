@@ -1,5 +1,5 @@
-// The inner products of one tile: at most 4 rows of x and a few panels of W over one range of K, summed from zero in
-// ascending order. Each instruction set has one function per format; matmul.cc cuts the product into tiles.
+// The inner products of one tile: at most 4 rows of x and a few panels of W over all of K. Each instruction set has one
+// function per format; matmul.cc cuts the product into tiles.
 #pragma once
 
 #include <cstddef>
@@ -29,9 +29,10 @@ struct MatmulTile {
   const int32_t* sums = nullptr;
   const float* scaled_sums = nullptr;
   const int16_t* short_sums = nullptr;
-  int64_t features = 0;            // K
-  int64_t k_begin = 0, k_end = 0;  // multiples of weight_group (k_end: or K)
-  float* out = nullptr;            // [rows][panel_count * 16], 64-byte aligned
+  int64_t features = 0;                // K
+  const KSegment* segments = nullptr;  // at least one; they leave one sum
+  int segment_count = 0;
+  float* out = nullptr;  // [rows][panel_count * 16], 64-byte aligned
 };
 
 using TileFunction = void (*)(const MatmulTile&);

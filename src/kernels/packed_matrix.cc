@@ -17,11 +17,6 @@ using tensor::DType;
 
 int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
-bool is_k_quant(DType dtype) { return dtype == DType::kQ4_K || dtype == DType::kQ5_K || dtype == DType::kQ6_K; }
-bool is_q5(DType dtype) { return dtype == DType::kQ5_0 || dtype == DType::kQ5_1 || dtype == DType::kQ5_K; }
-bool has_min(DType dtype) {
-  return dtype == DType::kQ4_1 || dtype == DType::kQ5_1 || dtype == DType::kQ4_K || dtype == DType::kQ5_K;
-}
 bool is_supported(DType dtype) { return dtype != DType::kI8 && dtype != DType::kI32 && dtype != DType::kI64; }
 bool is_plain(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16; }
 
@@ -32,51 +27,48 @@ uint32_t load32(const uint8_t* bytes) {
 }
 void store32(std::byte* bytes, uint32_t value) { std::memcpy(bytes, &value, sizeof(value)); }
 
-// 32 codes of one row into the sections of their group.
-void pack_codes(DType dtype, const PanelLayout& layout, std::byte* panel, int row, int64_t group,
-                const uint8_t* codes) {
-  if (dtype == DType::kQ8_0) {
-    for (int step = 0; step < 8; ++step) store32(panel + group * 512 + step * 64 + row * 4, load32(codes + 4 * step));
+// 32 codes of one row into the parts of their group.
+void pack_codes(DType dtype, std::byte* record, int row, int group, const uint8_t* codes) {
+  const BlockLayout layout = block_layout(dtype);
+  std::byte* to = record + layout.codes + group * layout.group_bytes + row * 4;
+  std::byte* high_to = record + layout.high + group * layout.group_bytes + row * 4;
+  const int bits = code_bits(dtype);
+  if (bits == 8) {
+    for (int step = 0; step < 8; ++step) store32(to + step * 64, load32(codes + 4 * step));
     return;
   }
   for (int line = 0; line < 4; ++line) {
     const uint32_t low = load32(codes + 8 * line) & 0x0f0f0f0fu;
     const uint32_t high = load32(codes + 8 * line + 4) & 0x0f0f0f0fu;
-    store32(panel + group * 256 + line * 64 + row * 4, low | high << 4);
+    store32(to + line * 64, low | high << 4);
   }
-  if (is_q5(dtype)) {
-    uint32_t bits = 0;
-    for (int step = 0; step < 8; ++step) bits |= (load32(codes + 4 * step) >> 4 & 0x01010101u) << step;
-    store32(panel + layout.high + group * 64 + row * 4, bits);
-  } else if (dtype == DType::kQ6_K) {
+  if (bits == 5) {
+    uint32_t word = 0;
+    for (int step = 0; step < 8; ++step) word |= (load32(codes + 4 * step) >> 4 & 0x01010101u) << step;
+    store32(high_to, word);
+  } else if (bits == 6) {
     for (int line = 0; line < 2; ++line) {
-      uint32_t bits = 0;
-      for (int t = 0; t < 4; ++t) bits |= (load32(codes + 16 * line + 4 * t) >> 4 & 0x03030303u) << 2 * t;
-      store32(panel + layout.high + group * 128 + line * 64 + row * 4, bits);
+      uint32_t word = 0;
+      for (int t = 0; t < 4; ++t) word |= (load32(codes + 16 * line + 4 * t) >> 4 & 0x03030303u) << 2 * t;
+      store32(high_to + line * 64, word);
     }
   }
 }
 
-void pack_quantized_row(const MatmulSpec& spec, const PanelLayout& layout, std::byte* panel, int row,
-                        const std::byte* bytes) {
+void pack_quantized_row(const MatmulSpec& spec, std::byte* panel, int row, const std::byte* bytes) {
   const auto& info = tensor::dtype_info(spec.dtype);
-  const bool k_quant = is_k_quant(spec.dtype);
-  const int pairs = spec.dtype == DType::kQ6_K ? 8 : 4;
+  const BlockLayout layout = block_layout(spec.dtype);
+  const int pairs = (layout.sub_mins - layout.sub_scales) / 32;  // 0 but for K-quants
+  GgufBlock block;
   for (int64_t b = 0; b < spec.in_features / info.block_elements; ++b) {
-    GgufBlock block;
     read_gguf_block(spec.dtype, bytes + b * info.block_bytes, block);
-    const int groups = info.block_elements / 32;
-    for (int g = 0; g < groups; ++g) {
-      pack_codes(spec.dtype, layout, panel, row, b * groups + g, block.codes + 32 * g);
-    }
-    std::memcpy(panel + layout.scales + b * 32 + row * 2, &block.scale, 2);
-    if (has_min(spec.dtype)) std::memcpy(panel + layout.mins + b * 32 + row * 2, &block.min, 2);
-    if (!k_quant) continue;
+    std::byte* record = panel + b * layout.bytes;
+    for (int g = 0; g < info.block_elements / 32; ++g) pack_codes(spec.dtype, record, row, g, block.codes + 32 * g);
+    std::memcpy(record + layout.scales + row * 2, &block.scale, 2);
+    if (has_min(spec.dtype)) std::memcpy(record + layout.mins + row * 2, &block.min, 2);
     for (int p = 0; p < pairs; ++p) {
-      std::memcpy(panel + layout.sub_scales + (b * pairs + p) * 32 + row * 2, block.sub_scales + 2 * p, 2);
-      if (has_min(spec.dtype)) {
-        std::memcpy(panel + layout.sub_mins + (b * pairs + p) * 32 + row * 2, block.sub_mins + 2 * p, 2);
-      }
+      std::memcpy(record + layout.sub_scales + p * 32 + row * 2, block.sub_scales + 2 * p, 2);
+      if (has_min(spec.dtype)) std::memcpy(record + layout.sub_mins + p * 32 + row * 2, block.sub_mins + 2 * p, 2);
     }
   }
 }
@@ -113,21 +105,34 @@ float read_plain(DType dtype, const std::byte* bytes) {
   return value;
 }
 
-// The factor and the minimum of a run of inputs that share them.
+// The factor and the minimum of a run of inputs of a record that share them.
 struct RunScale {
   float scale, min;
 };
-RunScale run_scale(DType dtype, const PanelLayout& layout, const std::byte* panel, int row, int64_t run,
-                   int runs_per_block) {
-  const int64_t block = run / runs_per_block;
-  RunScale out{read_f16(panel + layout.scales + block * 32 + row * 2), 0.0f};
-  if (has_min(dtype)) out.min = read_f16(panel + layout.mins + block * 32 + row * 2);
+RunScale run_scale(DType dtype, const std::byte* record, int row, int run) {
+  const BlockLayout layout = block_layout(dtype);
+  RunScale out{read_f16(record + layout.scales + row * 2), 0.0f};
+  if (has_min(dtype)) out.min = read_f16(record + layout.mins + row * 2);
   if (!is_k_quant(dtype)) return out;
-  const int64_t at = run / 2 * 32 + row * 2 + run % 2;
-  const auto factor = static_cast<uint8_t>(panel[layout.sub_scales + at]);
+  const int at = run / 2 * 32 + row * 2 + run % 2;
+  const auto factor = static_cast<uint8_t>(record[layout.sub_scales + at]);
   out.scale *= dtype == DType::kQ6_K ? static_cast<float>(static_cast<int8_t>(factor)) : static_cast<float>(factor);
-  if (has_min(dtype)) out.min = -(out.min * static_cast<float>(static_cast<uint8_t>(panel[layout.sub_mins + at])));
+  if (has_min(dtype)) out.min = -(out.min * static_cast<float>(static_cast<uint8_t>(record[layout.sub_mins + at])));
   return out;
+}
+
+void unpack_block(DType dtype, const std::byte* record, int row, float* out) {
+  const int run_length = dtype == DType::kQ6_K ? 16 : 32;
+  const int elements = tensor::dtype_info(dtype).block_elements;
+  uint8_t codes[256];
+  for (int group = 0; group < elements / 32; ++group) unpack_codes(dtype, record, row, group, codes + group * 32);
+  for (int run = 0; run < elements / run_length; ++run) {
+    const auto [scale, min] = run_scale(dtype, record, row, run);
+    for (int k = run * run_length; k < (run + 1) * run_length; ++k) {
+      const float product = scale * static_cast<float>(codes[k] - code_offset(dtype));
+      out[k] = has_min(dtype) ? product + min : product;
+    }
+  }
 }
 
 Result<void> check_spec(const MatmulSpec& spec) {
@@ -158,21 +163,6 @@ int64_t weight_group(DType dtype) {
   return tensor::dtype_info(dtype).block_elements;
 }
 
-int code_offset(DType dtype) {
-  switch (dtype) {
-    case DType::kQ4_0:
-      return 8;
-    case DType::kQ5_0:
-      return 16;
-    case DType::kQ6_K:
-      return 32;
-    case DType::kQ8_0:
-      return 128;
-    default:
-      return 0;
-  }
-}
-
 PanelLayout panel_layout(DType dtype, int64_t out_features, int64_t in_features) {
   PanelLayout layout;
   layout.panels = (out_features + 15) / 16;
@@ -185,42 +175,27 @@ PanelLayout panel_layout(DType dtype, int64_t out_features, int64_t in_features)
     layout.panel_bytes = round_up(in_features, 32) * 32;
     return layout;
   }
-  const int64_t groups = in_features / 32;
   const int64_t blocks = in_features / tensor::dtype_info(dtype).block_elements;
-  int64_t end = groups * (dtype == DType::kQ8_0 ? 512 : 256);
-  const auto section = [&end](int64_t bytes) {
-    const int64_t at = end;
-    end = round_up(end + bytes, 64);
-    return at;
-  };
-  if (is_q5(dtype)) layout.high = section(groups * 64);
-  if (dtype == DType::kQ6_K) layout.high = section(groups * 128);
-  layout.scales = section(blocks * 32);
-  if (has_min(dtype)) layout.mins = section(blocks * 32);
-  if (is_k_quant(dtype)) layout.sub_scales = section(blocks * (dtype == DType::kQ6_K ? 256 : 128));
-  if (is_k_quant(dtype) && has_min(dtype)) layout.sub_mins = section(blocks * 128);
-  layout.panel_bytes = end;
+  layout.panel_bytes = round_up(blocks * block_layout(dtype).bytes, 64);
   return layout;
 }
 
-void unpack_codes(DType dtype, const PanelLayout& layout, const std::byte* panel, int row, int64_t group,
-                  uint8_t codes[32]) {
-  const auto* bytes = reinterpret_cast<const uint8_t*>(panel);
+void unpack_codes(DType dtype, const std::byte* record, int row, int group, uint8_t codes[32]) {
+  const BlockLayout layout = block_layout(dtype);
+  const auto* low = reinterpret_cast<const uint8_t*>(record) + layout.codes + group * layout.group_bytes + row * 4;
+  const auto* high = reinterpret_cast<const uint8_t*>(record) + layout.high + group * layout.group_bytes + row * 4;
+  const int bits = code_bits(dtype);
   for (int k = 0; k < 32; ++k) {
     const int step = k / 4;
-    const int at = row * 4 + k % 4;
-    if (dtype == DType::kQ8_0) {
-      codes[k] = bytes[group * 512 + step * 64 + at];
+    const int j = k % 4;
+    if (bits == 8) {
+      codes[k] = low[step * 64 + j];
       continue;
     }
-    const uint8_t pair = bytes[group * 256 + step / 2 * 64 + at];
+    const uint8_t pair = low[step / 2 * 64 + j];
     codes[k] = step % 2 == 0 ? pair & 0x0f : pair >> 4;
-    if (is_q5(dtype)) {
-      codes[k] = static_cast<uint8_t>(codes[k] | (bytes[layout.high + group * 64 + at] >> step & 1) << 4);
-    } else if (dtype == DType::kQ6_K) {
-      const uint8_t high = bytes[layout.high + group * 128 + step / 4 * 64 + at];
-      codes[k] = static_cast<uint8_t>(codes[k] | (high >> 2 * (step % 4) & 3) << 4);
-    }
+    if (bits == 5) codes[k] = static_cast<uint8_t>(codes[k] | (high[j] >> step & 1) << 4);
+    if (bits == 6) codes[k] = static_cast<uint8_t>(codes[k] | (high[step / 4 * 64 + j] >> 2 * (step % 4) & 3) << 4);
   }
 }
 
@@ -245,6 +220,7 @@ Result<PackedMatrix> PackedMatrix::reserve(const MatmulSpec& spec) {
   PackedMatrix matrix;
   matrix.spec_ = spec;
   matrix.layout_ = panel_layout(spec.dtype, spec.out_features, spec.in_features);
+  matrix.segments_ = k_segments(spec);
   matrix.uses_onednn_ = onednn_can_serve(spec);
   BATON_TRY_ASSIGN(matrix.data_, tensor::Buffer::allocate(static_cast<size_t>(matrix.layout_.panels) *
                                                           static_cast<size_t>(matrix.layout_.panel_bytes)));
@@ -263,7 +239,7 @@ void PackedMatrix::pack_rows(int64_t row_begin, int64_t row_count, const std::by
     if (is_plain(spec_.dtype)) {
       pack_plain_row(spec_, panel, row, rows + i * row_bytes);
     } else {
-      pack_quantized_row(spec_, layout_, panel, row, rows + i * row_bytes);
+      pack_quantized_row(spec_, panel, row, rows + i * row_bytes);
     }
   }
 }
@@ -279,19 +255,9 @@ void unpack_row(const PackedMatrix& w, int64_t index, float* out) {
     for (int64_t k = 0; k < spec.in_features; ++k) out[k] = read_plain(dtype, panel + plain_offset(dtype, row, k));
     return;
   }
-  const int run_length = dtype == DType::kQ6_K ? 16 : 32;
-  const int runs_per_block = tensor::dtype_info(dtype).block_elements / run_length;
-  const int offset = code_offset(dtype);
-  for (int64_t group = 0; group < spec.in_features / 32; ++group) {
-    uint8_t codes[32];
-    unpack_codes(dtype, layout, panel, row, group, codes);
-    for (int begin = 0; begin < 32; begin += run_length) {
-      const auto run = run_scale(dtype, layout, panel, row, (group * 32 + begin) / run_length, runs_per_block);
-      for (int k = begin; k < begin + run_length; ++k) {
-        const float product = run.scale * static_cast<float>(codes[k] - offset);
-        out[group * 32 + k] = has_min(dtype) ? product + run.min : product;
-      }
-    }
+  const int elements = tensor::dtype_info(dtype).block_elements;
+  for (int64_t b = 0; b < spec.in_features / elements; ++b) {
+    unpack_block(dtype, panel + b * block_layout(dtype).bytes, row, out + b * elements);
   }
 }
 

@@ -3,15 +3,17 @@
 // Plain formats: f32, f16: [K][16]. bf16: four panels interleaved, [K/32][16 pairs][64 rows][2 inputs], which is
 // oneDNN's BA16a64b2a, so that oneDNN and our own kernel read the same bytes; N is padded to 64 and K to 32.
 //
-// Quantised formats keep their bit width. A panel has one section per kind of datum, each in order of K. Inputs go in
-// steps of 4 (one dpbusd): byte 4 * row + j of a step belongs to input 4 * step + j. Codes are unsigned.
-//   codes     4-bit part: 256 bytes per 32 inputs; byte i of 64-byte line l holds step 2l (low) and 2l + 1 (high
-//   nibble)
-//             q8_0: 512 bytes per 32 inputs, code = value + 128
-//   high      q5: 64 bytes per 32 inputs, bit s of a byte = bit 4 of the code in step s
-//             q6_k: 128 bytes per 32 inputs, bits 2t..2t+1 of a byte of line l = bits 4..5 of the code in step 4l + t
-//   scales    f16[16] per block (32 or 256 inputs);  mins: the same (m of q4_1 and q5_1, dmin of q4_k and q5_k)
-//   sub_scales, sub_mins   K-quants: [pairs][16 rows][2] bytes per super-block: 6-bit unsigned (q6_k: signed) factors
+// Quantised formats keep their bit width. A panel is a row of records, one per block of K (32 or 256 inputs), each with
+// all that the 16 rows have there, in the order of use, so that one row of x reads one stream of memory (a second
+// stream costs a third of the speed). Inputs go in steps of 4 (one dpbusd): byte 4 * row + j of a step belongs to input
+// 4 * step + j. Codes are unsigned. Parts of a record, in this order:
+//   scales    f16[16];  mins: the same (m of q4_1 and q5_1, dmin of q4_k and q5_k)
+//   sub_scales, sub_mins   K-quants: [pairs of runs][16 rows][2] bytes: 6-bit unsigned (q6_k: signed) factors
+//   then for each 32 inputs:
+//   high      q5: 64 bytes, bit s of a byte = bit 4 of the code in step s
+//             q6_k: 128 bytes, bits 2t..2t+1 of a byte of line l = bits 4..5 of the code in step 4l + t
+//   codes     4-bit part: 256 bytes; byte i of 64-byte line l holds step 2l (low nibble) and 2l + 1 (high nibble)
+//             q8_0: 512 bytes, code = value + 128
 #pragma once
 
 #include <cstddef>
@@ -21,27 +23,81 @@
 
 namespace baton::kernels {
 
+// Functions of a format are static and constexpr: an inline one could be linked from an object compiled for AVX-512.
+[[maybe_unused]] static constexpr bool is_k_quant(tensor::DType dtype) {
+  return dtype == tensor::DType::kQ4_K || dtype == tensor::DType::kQ5_K || dtype == tensor::DType::kQ6_K;
+}
+[[maybe_unused]] static constexpr bool has_min(tensor::DType dtype) {
+  return dtype == tensor::DType::kQ4_1 || dtype == tensor::DType::kQ5_1 || dtype == tensor::DType::kQ4_K ||
+         dtype == tensor::DType::kQ5_K;
+}
+// Bits of a code: 4, 5, 6 or 8.
+[[maybe_unused]] static constexpr int code_bits(tensor::DType dtype) {
+  using tensor::DType;
+  if (dtype == DType::kQ8_0) return 8;
+  if (dtype == DType::kQ6_K) return 6;
+  return dtype == DType::kQ5_0 || dtype == DType::kQ5_1 || dtype == DType::kQ5_K ? 5 : 4;
+}
+// What is taken from a code before it is multiplied is 1 << this; 0 for nothing.
+[[maybe_unused]] static constexpr int code_offset_shift(tensor::DType dtype) {
+  using tensor::DType;
+  if (dtype == DType::kQ4_0) return 3;
+  if (dtype == DType::kQ5_0) return 4;
+  if (dtype == DType::kQ6_K) return 5;
+  return dtype == DType::kQ8_0 ? 7 : 0;
+}
+
+// A record of a quantised panel: what belongs to the block, then its groups of 32 inputs, each high bits and codes.
+struct BlockLayout {
+  int scales = 0, mins = 0, sub_scales = 0, sub_mins = 0;  // byte offsets in a record
+  int high = 0, codes = 0;                                 // of the first group
+  int group_bytes = 0;                                     // from one group to the next
+  int bytes = 0;
+};
+[[maybe_unused]] static constexpr BlockLayout block_layout(tensor::DType dtype) {
+  const int bits = code_bits(dtype);
+  const bool k_quant = is_k_quant(dtype);
+  BlockLayout layout;
+  layout.mins = 32;
+  layout.sub_scales = layout.mins + (has_min(dtype) ? 32 : 0);
+  layout.sub_mins = layout.sub_scales + (!k_quant ? 0 : bits == 6 ? 256 : 128);
+  layout.high = layout.sub_mins + (k_quant && has_min(dtype) ? 128 : 0);
+  layout.codes = layout.high + (bits == 5 ? 64 : bits == 6 ? 128 : 0);
+  layout.group_bytes = layout.codes - layout.high + (bits == 8 ? 512 : 256);
+  layout.bytes = layout.high + (k_quant ? 8 : 1) * layout.group_bytes;
+  return layout;
+}
+
 struct PanelLayout {
   int64_t panel_bytes = 0;  // from one panel to the next (bf16: of a quarter of a 64-row block)
-  int64_t high = 0, scales = 0, mins = 0, sub_scales = 0, sub_mins = 0;  // byte offsets in a panel; codes are at 0
-  int64_t panels = 0;                                                    // bf16: rounded up to a multiple of 4
+  int64_t panels = 0;       // bf16: rounded up to a multiple of 4
 };
 PanelLayout panel_layout(tensor::DType dtype, int64_t out_features, int64_t in_features);
 
 // Inputs that share a weight scale and an activation scale: 32 or 256; 2 for bf16 (a pair is one step), 1 otherwise.
 int64_t weight_group(tensor::DType dtype);
 // Panels that a tile works on at once.
-inline constexpr int panels_per_tile(tensor::DType dtype) { return dtype == tensor::DType::kBF16 ? 4 : 2; }
+[[maybe_unused]] static constexpr int panels_per_tile(tensor::DType dtype) {
+  return dtype == tensor::DType::kBF16 ? 4 : 2;
+}
 // First byte of a panel. bf16: of the panel's 64 bytes in the first step of its block.
-inline int64_t panel_offset(const PanelLayout& layout, tensor::DType dtype, int64_t panel) {
+[[maybe_unused]] static constexpr int64_t panel_offset(const PanelLayout& layout, tensor::DType dtype, int64_t panel) {
   if (dtype == tensor::DType::kBF16) return panel / 4 * 4 * layout.panel_bytes + panel % 4 * 64;
   return panel * layout.panel_bytes;
 }
 
-// The unsigned codes of inputs [32 * group, 32 * group + 32) of one row of a quantised panel.
-void unpack_codes(tensor::DType dtype, const PanelLayout& layout, const std::byte* panel, int row, int64_t group,
-                  uint8_t codes[32]);
-// What is taken from a code before it is multiplied: 8, 16, 32, 128 or 0.
-int code_offset(tensor::DType dtype);
+// The order in which K is summed. Each segment is summed from zero, in ascending order; then `merges` times: acc = top
+// of the stack + acc, pop; then acc is pushed. This spells any tree over K, and a chain of spans.
+struct KSegment {
+  int64_t begin = 0, end = 0;  // multiples of weight_group (end: or K)
+  int merges = 0;
+};
+inline constexpr int kMaxMergeDepth = 4;  // sums that wait on the stack: a tree over 16 leaves has four levels
+
+// The unsigned codes of the 32 inputs of `group` (0 .. 7 of a super-block, else 0) of one row of a record.
+void unpack_codes(tensor::DType dtype, const std::byte* record, int row, int group, uint8_t codes[32]);
+[[maybe_unused]] static constexpr int code_offset(tensor::DType dtype) {
+  return code_offset_shift(dtype) == 0 ? 0 : 1 << code_offset_shift(dtype);
+}
 
 }  // namespace baton::kernels
