@@ -53,11 +53,12 @@ uint64_t unit_checksum(const PagedGeometry& geometry, const std::byte* block, in
 }
 
 Result<SealReader> SealReader::over(std::span<const std::byte> memory, int units_per_block, int64_t block_count) {
-  const auto needed = table_bytes(units_per_block, block_count);
-  if (units_per_block <= 0 || block_count < 0 || memory.size() < static_cast<size_t>(needed) ||
-      reinterpret_cast<uintptr_t>(memory.data()) % 64 != 0) {
-    return fail(Code::kInvalidArgument, "seal table of {} bytes for {} blocks of {} units: {} aligned bytes are needed",
-                memory.size(), block_count, units_per_block, needed);
+  const bool fits = units_per_block > 0 && block_count >= 0 &&
+                    block_count <= static_cast<int64_t>(memory.size()) / record_bytes(units_per_block);
+  if (!fits || reinterpret_cast<uintptr_t>(memory.data()) % 64 != 0) {
+    return fail(Code::kInvalidArgument,
+                "a seal table of {} bytes, aligned to 64, is too small for {} blocks of {} units", memory.size(),
+                block_count, units_per_block);
   }
   return SealReader(memory.data(), units_per_block, block_count);
 }

@@ -83,6 +83,7 @@ TEST(SealTable, AReusedBlockHasAnotherGenerationEvenWithTheSameBytes) {
 TEST(SealTable, MemoryThatIsTooSmallOrCrookedIsRefused) {
   tensor::Buffer memory = *tensor::Buffer::allocate(1024);
   EXPECT_FALSE(SealReader::over({memory.data(), 100}, 6, 5));
+  EXPECT_FALSE(SealReader::over({memory.data(), 1024}, 6, INT64_MAX));
   EXPECT_FALSE(SealReader::over({memory.data() + 8, 512}, 1, 1));
   EXPECT_TRUE(SealReader::over({memory.data(), 1024}, 6, 5));
 }

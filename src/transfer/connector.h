@@ -59,6 +59,8 @@ class KvConsumer {
   // The blocks must stay allocated until poll_completed names the request, also after cancel().
   virtual void start(Pull pull) = 0;
   virtual void cancel(const std::string& request_id) = 0;
+  // Keeps P's lease alive while the request waits for blocks here. Ends with start() or decline() of the same offer.
+  virtual void hold(const wire::KvTransferParams&) {}
   // D will not pull after all (rejected, aborted before admission, full local hit): tells P to free.
   virtual void decline(const wire::KvTransferParams& params) = 0;
   virtual std::vector<PullResult> poll_completed() = 0;

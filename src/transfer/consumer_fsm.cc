@@ -238,6 +238,7 @@ std::optional<TimePoint> ConsumerFsm::next_deadline() const {
     } else if (peer.state != PeerState::kReady) {
       consider(peer.deadline);
     } else {
+      if (peer.answer_due) consider(*peer.answer_due);
       if (!peer.has_work()) consider(peer.idle_since + options_.idle_timeout);
       if (!peer.pulls.empty() || !peer.held.empty()) consider(peer.next_renew);
     }

@@ -158,6 +158,7 @@ class ConsumerFsm {
     wire::HelloReply hello;
     bool mapped = false;
     TimePoint heard, next_renew, idle_since;
+    std::optional<TimePoint> answer_due;  // to a Renew: silence until here means that the peer has gone
     std::map<uint64_t, Farewell> farewells;
     std::map<uint64_t, TimePoint> held;
     std::set<PullId> pulls;

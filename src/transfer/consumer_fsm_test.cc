@@ -242,6 +242,7 @@ TEST_F(ConsumerFsmTest, HeartbeatsComeEverySixthOfTheLease) {
   connect(true);
   EXPECT_EQ(messages<wire::Renew>().size(), 1u);
   EXPECT_EQ(messages<wire::Renew>()[0].offer_ids, std::vector<uint64_t>{77});
+  fsm.on_message(connection, wire::RenewReply{messages<wire::Renew>()[0].call, {}}, now);
   now += seconds(5);
   EXPECT_LE(*fsm.next_deadline(), now);
   fsm.tick(now);
@@ -254,6 +255,19 @@ TEST_F(ConsumerFsmTest, HeartbeatsComeEverySixthOfTheLease) {
   fsm.tick(now);
   take();
   EXPECT_TRUE(messages<wire::Renew>().empty());
+}
+
+TEST_F(ConsumerFsmTest, APeerThatAnswersNoHeartbeatIsConnectedAgain) {
+  fsm.hold(pull().params, now);
+  take();
+  connect(true);
+  for (int i = 0; i < 3; ++i) {
+    now = std::max(now, *fsm.next_deadline());
+    fsm.tick(now);
+  }
+  take();
+  EXPECT_GE(only<Disconnect>(actions).size(), 1u);
+  EXPECT_GE(only<Connect>(actions).size(), 1u);
 }
 
 TEST_F(ConsumerFsmTest, ARestartedPeerIsNotMistakenForTheOldOne) {

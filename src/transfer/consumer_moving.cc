@@ -79,6 +79,7 @@ std::optional<DataTarget> ConsumerFsm::on_block_data(ConnectionId connection, co
   Peer* peer = by_connection(connection);
   if (peer == nullptr) return std::nullopt;
   peer->heard = now;
+  peer->answer_due.reset();
   const PullId id = pull_by_call(*peer, data.call);
   if (id == 0) return std::nullopt;
   PullState& pull = pulls_.at(id);

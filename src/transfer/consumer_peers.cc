@@ -92,6 +92,7 @@ void ConsumerFsm::drop_connection(Peer& peer, const Status& why, bool terminal, 
   actions_.push_back(Disconnect{peer.connection});
   peer.state = PeerState::kIdle;
   peer.mapped = false;
+  peer.answer_due.reset();
   peer.idle_since = now;
   peer.not_before = now + std::min(kBackoffMax, options_.backoff * (1 << std::min(peer.failures++, 10)));
   if (terminal) peer.farewells.clear();  // it will not listen; its leases end by themselves
@@ -110,6 +111,7 @@ void ConsumerFsm::on_message(ConnectionId connection, const wire::Message& messa
   Peer* peer = by_connection(connection);
   if (peer == nullptr) return;
   peer->heard = now;
+  peer->answer_due.reset();
   if (const auto* hello = std::get_if<wire::HelloReply>(&message)) {
     if (peer->state == PeerState::kGreeting) greet(*peer, *hello, now);
   } else if (const auto* offer = std::get_if<wire::OfferReply>(&message)) {
@@ -180,7 +182,9 @@ void ConsumerFsm::send_renew(Peer& peer, TimePoint now) {
       renew.offer_ids.push_back(pulls_.at(id).pull.params.baton_offer_id);
     }
   }
-  if (!renew.offer_ids.empty()) send(peer, std::move(renew));
+  if (renew.offer_ids.empty()) return;
+  if (!peer.answer_due) peer.answer_due = now + options_.reply_timeout;
+  send(peer, std::move(renew));
 }
 
 void ConsumerFsm::add_farewell(Peer& peer, uint64_t offer_id, bool done, TimePoint now) {
@@ -197,6 +201,11 @@ void ConsumerFsm::tick_peer(Peer& peer, TimePoint now) {
     const double seconds = std::chrono::duration<double>(options_.connect_timeout).count();
     const Status why(Code::kDeadlineExceeded,
                      fmt::format("no hand-off connection to {}:{} within {} s", peer.host, peer.port, seconds));
+    drop_connection(peer, why, /*terminal=*/false, now);
+  }
+  if (peer.state == PeerState::kReady && peer.answer_due && *peer.answer_due <= now) {
+    const Status why(Code::kDeadlineExceeded,
+                     fmt::format("prefill engine at {}:{} does not answer", peer.host, peer.port));
     drop_connection(peer, why, /*terminal=*/false, now);
   }
   if (peer.state == PeerState::kReady) {

@@ -30,6 +30,7 @@ TEST_P(HashCopyTest, StoresTheBytesAndHashesThemAsTheLibraryDoes) {
       std::vector<std::byte> joined(source.begin() + shift, source.begin() + shift + bytes);
       joined.insert(joined.end(), source.begin() + 20000, source.begin() + 20000 + bytes);
       EXPECT_EQ(hash, XXH3_64bits(joined.data(), joined.size())) << bytes << " at " << shift;
+      if (bytes == 0) continue;
       EXPECT_EQ(std::memcmp(target + shift, joined.data(), bytes), 0);
       EXPECT_EQ(std::memcmp(target + second, joined.data() + bytes, bytes), 0);
       EXPECT_EQ(target[shift + bytes], std::byte{0xEE});

@@ -26,7 +26,7 @@ class FrameChannel {
     std::span<const std::byte> payload;  // until the next read
   };
   struct ReadLimits {
-    Duration start;  // until the header is there
+    Duration start;                            // until the header is there
     Duration rest = std::chrono::seconds(10);  // for each piece after it, as long as bytes keep coming
     uint32_t body_bytes_max = wire::kBodyBytesMax;
   };

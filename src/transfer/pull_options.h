@@ -1,0 +1,15 @@
+// Inner helpers of the pull connector.
+#pragma once
+
+#include "net/stream.h"
+#include "transfer/pull_connector.h"
+
+namespace baton::transfer {
+
+// From the system's generator; never 0.
+uint64_t random_id();
+// Fills in what follows from other members. kInvalidArgument says what can't be used.
+Result<void> complete_options(PullConnectorOptions& options);
+net::TlsOptions tls_options(const TlsFiles& files);
+
+}  // namespace baton::transfer

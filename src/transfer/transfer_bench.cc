@@ -1,0 +1,208 @@
+// The hand-off report: what a pull moves per second beside what this machine can do at all, in one run.
+//
+//   transfer_bench [megabytes of KV, default 64 and 256]
+//
+// Every line is the best of several rounds. A pull starts when P has sealed its blocks, as it has by the time a proxy
+// has carried the params to D, and ends when D has verified every unit; sealing has a line of its own.
+#include <arpa/inet.h>
+#include <emmintrin.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "base/check.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "tensor/buffer.h"
+#include "tensor/cpu.h"
+#include "transfer/pull_connector.h"
+
+namespace baton::transfer {
+namespace {
+
+using SteadyTime = std::chrono::steady_clock;
+constexpr int kRounds = 5;
+
+double best_seconds(const std::function<void()>& round, int rounds = kRounds) {
+  double best = 1e9;
+  for (int i = 0; i < rounds; ++i) {
+    const auto began = SteadyTime::now();
+    round();
+    best = std::min(best, std::chrono::duration<double>(SteadyTime::now() - began).count());
+  }
+  return best;
+}
+
+void report(const std::string& what, int64_t bytes, double seconds, double limit_gbs = 0) {
+  const double gbs = static_cast<double>(bytes) / seconds / 1e9;
+  fmt::print("  {:<46} {:>10.1f} MB {:>9.2f} ms {:>7.2f} GB/s", what, static_cast<double>(bytes) / 1e6, seconds * 1e3,
+             gbs);
+  if (limit_gbs > 0) fmt::print("   {:>4.0f} % of the limit above", gbs / limit_gbs * 100);
+  fmt::print("\n");
+}
+
+void stream_copy(const std::byte* from, std::byte* to, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += 64) {
+    for (size_t lane = 0; lane < 64; lane += 16) {
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to + at + lane),
+                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at + lane)));
+    }
+  }
+  _mm_sfence();
+}
+
+// Raw loopback TCP: a thread sends, this one receives into a 1 MB buffer. Bytes per second times seconds.
+double raw_tcp_seconds(int64_t bytes, std::span<const std::byte> source) {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  BATON_CHECK(bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
+  BATON_CHECK(listen(listener, 1) == 0);
+  socklen_t size = sizeof(address);
+  getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
+  std::thread sender([&] {
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    BATON_CHECK(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
+    for (int64_t at = 0; at < bytes;) {
+      const auto step = static_cast<size_t>(std::min<int64_t>(1 << 20, bytes - at));
+      const ssize_t sent = send(fd, source.data() + at, step, MSG_NOSIGNAL);
+      BATON_CHECK(sent > 0);
+      at += sent;
+    }
+    close(fd);
+  });
+  const int fd = accept(listener, nullptr, nullptr);
+  std::vector<std::byte> buffer(1 << 20);
+  const auto began = SteadyTime::now();
+  int64_t got = 0;
+  for (ssize_t n; (n = recv(fd, buffer.data(), buffer.size(), 0)) > 0;) got += n;
+  const double seconds = std::chrono::duration<double>(SteadyTime::now() - began).count();
+  sender.join();
+  close(fd);
+  close(listener);
+  BATON_CHECK(got == bytes);
+  return seconds;
+}
+
+struct Engines {
+  kv::PagedGeometry geometry;
+  int64_t blocks;
+  transport::SharedArena prefill, decode;
+  std::unique_ptr<KvProducer> producer;
+  std::unique_ptr<KvConsumer> consumer;
+
+  Engines(kv::PagedGeometry g, int64_t count, TransportMode mode, std::string secret = "")
+      : geometry(g), blocks(count), prefill(*create_kv_arena(g, count)), decode(*create_kv_arena(g, count)) {
+    for (size_t i = 0; i < prefill.data().size(); i += 8) {
+      const uint64_t value = i * 0x9E3779B97F4A7C15;
+      std::memcpy(prefill.data().data() + i, &value, 8);
+    }
+    std::memset(decode.data().data(), 1, decode.data().size());
+    PullConnectorOptions options{.geometry = g, .transport = mode, .secret = std::move(secret)};
+    options.identity.engine_id = "p";
+    producer = std::move(*make_kv_producer(options, prefill));
+    options.identity.engine_id = "d";
+    consumer = std::move(*make_kv_consumer(options, decode.data()));
+  }
+
+  PullResult pull() {
+    std::vector<BlockId> ids;
+    for (int64_t b = 0; b < blocks; ++b) ids.push_back(BlockId(static_cast<int32_t>(b)));
+    const int64_t tokens = blocks * geometry.block_size;
+    const auto offered_at = SteadyTime::now();
+    const auto params = producer->offer({"r", ids, tokens, 0});
+    offer_us = std::chrono::duration<double, std::micro>(SteadyTime::now() - offered_at).count();
+    // The connection, the mapping and the seal are there when D asks.
+    consumer->hold(params);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50 + blocks * geometry.block_bytes() / 2'000'000));
+    consumer->start({"r", params, ids, tokens, 0});
+    std::vector<PullResult> results;
+    while (results.empty()) {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+      results = consumer->poll_completed();
+    }
+    while (producer->poll_released().empty()) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    BATON_CHECK(results[0].outcome.has_value(), "{}", results[0].outcome.error().to_string());
+    return results[0];
+  }
+  double offer_us = 0;
+};
+
+void run(const char* name, kv::PagedGeometry geometry, int64_t megabytes) {
+  const int64_t blocks = std::max<int64_t>(1, megabytes * 1'000'000 / geometry.block_bytes());
+  const int64_t bytes = blocks * geometry.block_bytes();
+  fmt::print("\n{}: {} blocks of {} tokens, {} units of {} B each, {:.1f} MB\n", name, blocks, geometry.block_size,
+             geometry.units_per_block(), 2 * geometry.head_bytes(), static_cast<double>(bytes) / 1e6);
+
+  double nt_gbs = 0, tcp_gbs = 0;
+  {
+    auto from = *tensor::Buffer::allocate(static_cast<size_t>(bytes));
+    auto to = *transport::SharedArena::create({.data_bytes = bytes, .table_bytes = 0});
+    std::memset(from.data(), 3, from.size());
+    std::memset(to.data().data(), 1, to.data().size());
+    report("machine: memcpy", bytes, best_seconds([&] { std::memcpy(to.data().data(), from.data(), from.size()); }));
+    const double nt = best_seconds([&] { stream_copy(from.data(), to.data().data(), from.size()); });
+    nt_gbs = static_cast<double>(bytes) / nt / 1e9;
+    report("machine: non-temporal copy, 16 B stores", bytes, nt);
+    uint64_t sink = 0;
+    report("machine: XXH3-64 of cold memory (library)", bytes,
+           best_seconds([&] { sink += xxh3_64({from.data(), from.size()}); }));
+    double tcp = 1e9;
+    for (int i = 0; i < kRounds; ++i) tcp = std::min(tcp, raw_tcp_seconds(bytes, {from.data(), from.size()}));
+    tcp_gbs = static_cast<double>(bytes) / tcp / 1e9;
+    report("machine: raw loopback TCP, 1 MB writes", bytes, tcp);
+    if (sink == 1) fmt::print(" ");
+  }
+  const auto pulls = [&](const char* what, TransportMode mode, std::string secret, double limit) {
+    Engines engines(geometry, blocks, mode, std::move(secret));
+    double offer_us = 1e9;
+    double seconds = 1e9;
+    for (int i = 0; i < kRounds; ++i) {
+      seconds = std::min(seconds, engines.pull().seconds);
+      offer_us = std::min(offer_us, engines.offer_us);
+    }
+    report(what, bytes, seconds, limit);
+    return offer_us;
+  };
+  const double offer_us = pulls("pull over shared memory, verified", TransportMode::kShm, "", nt_gbs);
+  pulls("pull over loopback TCP, verified", TransportMode::kTcp, "", tcp_gbs);
+  pulls("the same with a shared secret", TransportMode::kTcp, "secret", tcp_gbs);
+  fmt::print("  {:<46} {:>10.1f} us of the engine's thread\n", "offer()", offer_us);
+
+  auto arena = *create_kv_arena(geometry, blocks);
+  std::memset(arena.data().data(), 7, arena.data().size());
+  auto table = *kv::SealTable::over(arena.table(), geometry, arena.data());
+  const double seal = best_seconds([&] {
+    for (int64_t b = 0; b < blocks; ++b) {
+      table.reopen(b);
+      table.seal(b, geometry.block_size);
+    }
+  });
+  report("sealing at P, before the pull", bytes, seal);
+}
+
+}  // namespace
+}  // namespace baton::transfer
+
+int main(int argc, char** argv) {
+  using namespace baton;
+  set_log_level(LogLevel::kError);
+  const kv::PagedGeometry smol{.layers = 30, .kv_heads = 3, .head_dim = 64, .block_size = 16};
+  const kv::PagedGeometry large{.layers = 32, .kv_heads = 8, .head_dim = 128, .block_size = 128};
+  fmt::print("instruction set: {}, usable cores: {}\n", tensor::isa_name(tensor::detect_isa()), tensor::usable_cores());
+  const auto sizes = argc > 1 ? std::vector<int64_t>{std::max(1, std::atoi(argv[1]))} : std::vector<int64_t>{64, 256};
+  for (const int64_t megabytes : sizes) {
+    transfer::run("SmolLM2-135M shape", smol, megabytes);
+    transfer::run("8B shape", large, megabytes);
+  }
+  return 0;
+}
