@@ -12,7 +12,8 @@ namespace baton::engine {
 
 struct RowLogprobs {
   TokenLogprob own;
-  std::vector<TokenLogprob> top;  // best first, equal scores by the lower id; the own token is there if it is among them
+  std::vector<TokenLogprob>
+      top;  // best first, equal scores by the lower id; the own token is there if it is among them
 };
 
 // `top_count` -1 means the whole vocabulary. A token's rank is the number of tokens at least as likely, as in vLLM; in

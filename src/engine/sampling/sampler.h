@@ -1,5 +1,5 @@
-// From logits to tokens. Rows are independent: a row's token depends on its logits and its SamplingState alone, never on
-// the batch, the threads or the machine.
+// From logits to tokens. Rows are independent: a row's token depends on its logits and its SamplingState alone, never
+// on the batch, the threads or the machine.
 //
 // In vLLM's order: logit_bias, penalties (repetition, frequency, presence), masks (allowed ids, bad words, end tokens
 // before min_tokens), temperature, min_p, top_k, top_p, then the Gumbel maximum. Equal scores go to the lower id.

@@ -121,7 +121,7 @@ class Scheduler {
   const SchedulerOptions options_;
   kv::BlockManager& blocks_;
   std::unordered_map<SequenceId, std::unique_ptr<Sequence>> sequences_;
-  std::vector<Sequence*> running_;             // in order of admission
+  std::vector<Sequence*> running_;  // in order of admission
   std::map<WaitingKey, Sequence*> waiting_;
   int64_t loading_ = 0;
   uint64_t step_number_ = 0;

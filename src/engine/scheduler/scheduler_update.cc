@@ -1,10 +1,18 @@
 // What a step's results mean: tokens taken, requests ended, blocks published, kept or freed.
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "engine/scheduler/scheduler.h"
 
 namespace baton::engine {
+namespace {
+
+bool among(const std::vector<TokenId>& tokens, TokenId token) {
+  return std::ranges::find(tokens, token) != tokens.end();
+}
+
+}  // namespace
 
 std::vector<SequenceUpdate> Scheduler::update(const StepPlan& plan, StepResult result) {
   BATON_CHECK(result.sequences.size() == plan.sequences.size());
@@ -50,11 +58,11 @@ void Scheduler::take_samples(Sequence& sequence, std::vector<SampleResult> sampl
 void Scheduler::check_stop(const Sequence& sequence, TokenId token, SequenceUpdate& update) const {
   const auto& params = sequence.sampling.params();
   if (sequence.output_count() >= params.min_tokens) {
-    if (!params.ignore_eos && std::ranges::contains(options_.eos_token_ids, token)) {
+    if (!params.ignore_eos && among(options_.eos_token_ids, token)) {
       update.finish = FinishReason::kStop;
       return;
     }
-    if (std::ranges::contains(params.stop_token_ids, token)) {
+    if (among(params.stop_token_ids, token)) {
       update.finish = FinishReason::kStop;
       update.stop_token = token;
       return;

@@ -36,7 +36,7 @@ struct Sequence {
   int64_t computed = 0;  // leading tokens whose KV is in the blocks
   bool ran_before = false;
 
-  bool remote_decode = false;  // keep the prompt's KV for another engine at the end
+  bool remote_decode = false;                   // keep the prompt's KV for another engine at the end
   std::optional<RemotePrefill> remote_prefill;  // until decided
   std::optional<TokenId> expected_first_token;  // what the prefill engine sampled
   int64_t cached_tokens = 0;

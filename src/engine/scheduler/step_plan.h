@@ -1,5 +1,5 @@
-// One step as plain data: what every rank is told to compute. The scheduler makes it, the worker runs it, update() takes
-// its result. Nothing in it points into the scheduler, so it can be sent.
+// One step as plain data: what every rank is told to compute. The scheduler makes it, the worker runs it, update()
+// takes its result. Nothing in it points into the scheduler, so it can be sent.
 #pragma once
 
 #include <cstdint>
