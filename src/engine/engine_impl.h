@@ -11,6 +11,7 @@
 #include <thread>
 #include <unordered_map>
 #include <variant>
+#include <vector>
 
 #include "base/bounded_queue.h"
 #include "engine/engine_core.h"
@@ -57,6 +58,7 @@ class EngineImpl final : public Engine {
   // The engine thread.
   void run();
   void loop();
+  void handle_commands();
   void handle(Command command);
   Duration patience() const;
   void publish();
@@ -80,7 +82,11 @@ class EngineImpl final : public Engine {
   bool dead_ = false;
   std::string reason_;
 
+  // The engine thread's.
   std::unique_ptr<EngineCore> core_;
+  std::vector<Command> commands_;
+  size_t next_command_ = 0;
+
   std::thread thread_;
 };
 

@@ -28,11 +28,12 @@ void EngineImpl::run() {
 void EngineImpl::loop() {
   bool progressed = false;
   while (!inbox_.closed()) {
-    auto commands = progressed ? inbox_.drain() : inbox_.wait_drain(patience());
+    commands_ = progressed ? inbox_.drain() : inbox_.wait_drain(patience());
+    next_command_ = 0;
     // Before what was asked for is looked at: a wake that comes later is queued anew.
     wake_pending_ = false;
     if (inbox_.closed()) return;
-    for (auto& command : commands) handle(std::move(command));
+    handle_commands();
     if (reset_requested_.exchange(false)) core_->reset_prefix_cache();
     progressed = core_->step();
     publish();
@@ -42,6 +43,11 @@ void EngineImpl::loop() {
 Duration EngineImpl::patience() const {
   if (core_->handoff_pending() || core_->has_requests()) return kPoll;
   return kIdle;
+}
+
+// Goes on where an exception stopped it, so that die() loses no other command.
+void EngineImpl::handle_commands() {
+  while (next_command_ < commands_.size()) handle(std::move(commands_[next_command_++]));
 }
 
 void EngineImpl::handle(Command command) {
@@ -68,7 +74,10 @@ void EngineImpl::die(const std::string& reason) {
   }
   const Status error(Code::kUnavailable, fmt::format("the engine has stopped: {}", reason));
   try {
-    for (auto& command : inbox_.drain()) handle(std::move(command));
+    handle_commands();
+    commands_ = inbox_.drain();
+    next_command_ = 0;
+    handle_commands();
     core_->fail_all(error);
   } catch (const std::exception& second) {
     log_error("engine_died_again reason={:?}", second.what());
