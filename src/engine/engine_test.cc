@@ -120,14 +120,13 @@ TEST(Output, CachedTokensAreReportedAndSaltsSeparate) {
 TEST(Abort, FreesAtOnceInEveryStage) {
   auto config = Harness::small_config();
   config.max_num_seqs = 1;
-  auto hold = std::make_shared<std::atomic<bool>>(false);
-  Harness harness({.config = config, .model = {.hold = hold}});
+  auto hold = std::make_shared<std::atomic<bool>>(true);
+  Harness harness({.config = config, .model = {.hold = hold, .hold_from_step = 3}});
   auto running = make_request("running", random_prompt(1, 20));
   running.sampling.max_tokens = 100;
   ASSERT_TRUE(harness.submit(running));
   ASSERT_TRUE(harness.submit(make_request("waiting", random_prompt(2, 20))));
   harness.wait_first_token("running");
-  hold->store(true);
   harness.engine().abort("waiting");
   harness.engine().abort("running");
   harness.engine().abort("running");
@@ -158,13 +157,12 @@ TEST(Admission, IsBounded) {
   auto config = Harness::small_config();
   config.max_num_seqs = 1;
   config.max_waiting_requests = 3;
-  auto hold = std::make_shared<std::atomic<bool>>(false);
-  Harness harness({.config = config, .model = {.hold = hold}});
+  auto hold = std::make_shared<std::atomic<bool>>(true);
+  Harness harness({.config = config, .model = {.hold = hold, .hold_from_step = 3}});
   auto request = make_request("first", random_prompt(1, 5));
   request.sampling.max_tokens = 50;
   ASSERT_TRUE(harness.submit(request));
   harness.wait_first_token("first");
-  hold->store(true);
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(harness.submit(make_request("w" + std::to_string(i), {1, 2})));
   const auto refused = harness.engine().submit(make_request("w3", {1, 2}), [](RequestOutput&&) { FAIL(); });
   ASSERT_FALSE(refused.has_value());

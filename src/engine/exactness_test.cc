@@ -101,7 +101,10 @@ TEST(Exactness, WhateverTheBlockSize) {
 }
 
 TEST(Exactness, AfterAPrefixHit) {
-  Harness harness({.config = Harness::small_config()});
+  auto config = Harness::small_config();
+  config.kv_cache_bytes = Harness::bytes_for_blocks(config, {}, 1000);
+  config.max_num_seqs = 32;
+  Harness harness({.config = config});
   expect_same(harness, "cold");
   const auto before = harness.engine().stats().prefix_hits;
   expect_same(harness, "warm");
@@ -119,7 +122,7 @@ TEST(Exactness, WithoutPrefixCaching) {
 TEST(Exactness, WithForcedPreemption) {
   for (const bool caching : {true, false}) {
     auto config = Harness::small_config();
-    config.test_preempt_probability = 0.3;
+    config.test_preempt_probability = 0.6;
     config.prefix_caching = caching;
     Harness harness({.config = config});
     expect_same(harness, "forced preemption");

@@ -52,8 +52,11 @@ class FakeModel final : public models::Model {
 
 void FakeModel::forward(const models::ForwardBatch& batch, float* logits, ComputePool& pool) {
   if (options_.steps) options_.steps->fetch_add(1);
-  if (step_++ == options_.throw_at_step) throw std::runtime_error("the fake model was told to die");
-  while (options_.hold && options_.hold->load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const int64_t step = step_++;
+  if (step == options_.throw_at_step) throw std::runtime_error("the fake model was told to die");
+  while (options_.hold && options_.hold->load() && step >= options_.hold_from_step) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   BATON_CHECK(batch.tokens.size() <= static_cast<size_t>(max_rows_));
   BATON_CHECK(batch.logit_rows.size() <= static_cast<size_t>(max_logit_rows_));
   for (const auto& slice : batch.slices) {

@@ -22,8 +22,9 @@ struct FakeModelOptions {
   int64_t nan_at_token = -1;   // a context that ends in this token gives logits that are not numbers
   // Counts forward calls, where a test wants to know.
   std::shared_ptr<std::atomic<int64_t>> steps;
-  // While true, forward waits: holds the engine inside a step.
+  // While true, forward waits from that step on: holds the engine inside a step.
   std::shared_ptr<std::atomic<bool>> hold;
+  int64_t hold_from_step = 0;
 };
 
 std::unique_ptr<models::Model> make_fake_model(FakeModelOptions options = {});
