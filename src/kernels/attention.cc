@@ -214,11 +214,18 @@ class UnitRunner {
     const int begin = first * plan_.group;
     const int queries = (block.row_count - first) * plan_.group;
     float* scores = scratch_.scores;
+    // One row, or all rows beyond the tile: every query sees the same positions.
+    const bool direct = queries <= plan_.ops.direct_queries && block.position(first) + 1 >= start + count;
 
     find_rows(block, 0, start, count);
-    plan_.ops.load_keys(scratch_.rows, count, cache.dtype, cache.head_dim, scratch_.keys);
-    plan_.ops.scores(scratch_.q + begin * plan_.padded, queries, plan_.padded, cache.head_dim, scratch_.keys, count,
-                     scores);
+    if (direct) {
+      plan_.ops.scores_direct(scratch_.q + begin * plan_.padded, queries, plan_.padded, cache.head_dim, scratch_.rows,
+                              count, cache.dtype, scores);
+    } else {
+      plan_.ops.load_keys(scratch_.rows, count, cache.dtype, cache.head_dim, scratch_.keys);
+      plan_.ops.scores(scratch_.q + begin * plan_.padded, queries, plan_.padded, cache.head_dim, scratch_.keys, count,
+                       scores);
+    }
     for (int i = 0; i < queries; ++i) {
       const int64_t position = block.position(first + i / plan_.group);
       scratch_.valid[i] = static_cast<int>(std::min<int64_t>(kAttentionTile, position + 1 - start));
@@ -226,9 +233,14 @@ class UnitRunner {
           plan_.ops.softmax(scores + i * kAttentionTile, scratch_.valid[i], state.m + begin + i, state.sum + begin + i);
     }
     find_rows(block, 1, start, count);
+    float* o = state.o + static_cast<int64_t>(begin) * plan_.padded;
+    if (direct) {
+      plan_.ops.accumulate_direct(scores, count, scratch_.alpha, queries, scratch_.rows, cache.dtype, cache.head_dim,
+                                  plan_.padded, o);
+      return;
+    }
     plan_.ops.load_values(scratch_.rows, count, cache.dtype, cache.head_dim, plan_.padded, scratch_.values);
-    plan_.ops.accumulate(scores, scratch_.valid, scratch_.alpha, queries, scratch_.values, plan_.padded,
-                         state.o + static_cast<int64_t>(begin) * plan_.padded);
+    plan_.ops.accumulate(scores, scratch_.valid, scratch_.alpha, queries, scratch_.values, plan_.padded, o);
   }
 
   // The addresses of `count` keys or values from position `start` on.

@@ -67,6 +67,7 @@ void BM_Decode(benchmark::State& state) {
 BENCHMARK(BM_Decode)
     ->Args({9, 3, 64, 2000, 1})
     ->Args({9, 3, 64, 2000, 2})
+    ->Args({32, 8, 128, 1024, 1})
     ->Args({32, 8, 128, 16384, 1})
     ->Args({32, 8, 128, 16384, 2})
     ->UseRealTime();

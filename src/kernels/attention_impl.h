@@ -217,6 +217,135 @@ void accumulate(const float* weights, const int* valid, const float* alpha, int 
   for (; d < padded; d += 16) accumulate_rows<1>(weights, valid, alpha, queries, values + d, padded, o + d);
 }
 
+// Sixteen keys times kR queries, d by d: the keys are turned in registers. bf16 keys are turned as pairs (d, d + 1).
+template <tensor::DType kType, int kR>
+inline void scores_direct_block(const float* q, int padded, int head_dim, const std::byte* const* rows, int columns,
+                                float* out) {
+  Vec sum[kR];
+  for (int r = 0; r < kR; ++r) sum[r] = Vec::set(0);
+  const auto add = [&](int d, Vec keys) __attribute__((always_inline)) {
+    for (int r = 0; r < kR; ++r) sum[r] = Vec::fma(Vec::set(q[r * padded + d]), keys, sum[r]);
+  };
+  int d = 0;
+  if constexpr (kType == tensor::DType::kBF16) {
+    for (; d + 32 <= head_dim; d += 32) {
+      Vec block[16];
+      for (int i = 0; i < 16; ++i) {
+        const std::byte* row = rows[i < columns ? i : 0];
+        block[i] = Vec::load(reinterpret_cast<const float*>(row + 2 * d));
+      }
+      Vec::transpose(block);
+      for (int i = 0; i < 16; ++i) {
+        add(d + 2 * i, block[i].low_bf16());
+        add(d + 2 * i + 1, block[i].high_bf16());
+      }
+    }
+  }
+  for (; d < head_dim; d += 16) {
+    const int n = head_dim - d < 16 ? head_dim - d : 16;
+    Vec block[16];
+    for (int i = 0; i < 16; ++i) block[i] = load_cache<kType>(rows[i < columns ? i : 0], d, n);
+    Vec::transpose(block);
+    for (int i = 0; i < n; ++i) add(d + i, block[i]);
+  }
+  for (int r = 0; r < kR; ++r) sum[r].store(out + r * kTile);
+}
+
+template <tensor::DType kType, int kR = Vec::kDirect>
+inline void scores_direct_rows(const float* q, int queries, int padded, int head_dim, const std::byte* const* rows,
+                               int columns, float* out) {
+  int i = 0;
+  for (; i + kR <= queries; i += kR) {
+    scores_direct_block<kType, kR>(q + i * padded, padded, head_dim, rows, columns, out + i * kTile);
+  }
+  if constexpr (kR > 1) {
+    if (i < queries) {
+      scores_direct_rows<kType, kR - 1>(q + i * padded, queries - i, padded, head_dim, rows, columns, out + i * kTile);
+    }
+  }
+}
+
+template <tensor::DType kType>
+void scores_direct_of(const float* q, int queries, int padded, int head_dim, const std::byte* const* rows, int count,
+                      float* out) {
+  for (int t = 0; t < count; t += 16) {
+    const int columns = count - t < 16 ? count - t : 16;
+    scores_direct_rows<kType>(q, queries, padded, head_dim, rows + t, columns, out + t);
+  }
+}
+
+void scores_direct(const float* q, int queries, int padded, int head_dim, const std::byte* const* rows, int count,
+                   tensor::DType dtype, float* out) {
+  if (dtype == tensor::DType::kBF16) {
+    scores_direct_of<tensor::DType::kBF16>(q, queries, padded, head_dim, rows, count, out);
+  } else if (dtype == tensor::DType::kF16) {
+    scores_direct_of<tensor::DType::kF16>(q, queries, padded, head_dim, rows, count, out);
+  } else {
+    scores_direct_of<tensor::DType::kF32>(q, queries, padded, head_dim, rows, count, out);
+  }
+}
+
+// kC vectors of the head from dimension d on; the last may be short (`last` elements).
+template <tensor::DType kType, int kC, int kR>
+inline void accumulate_direct_block(const float* weights, int count, const float* alpha, const std::byte* const* rows,
+                                    int d, int last, int padded, float* o) {
+  Vec sum[kR][kC];
+  for (int r = 0; r < kR; ++r) {
+    for (int c = 0; c < kC; ++c) sum[r][c] = Vec::load(o + r * padded + d + c * 16) * Vec::set(alpha[r]);
+  }
+  for (int t = 0; t < count; ++t) {
+    Vec v[kC];
+    for (int c = 0; c < kC; ++c) v[c] = load_cache<kType>(rows[t], d + c * 16, c + 1 < kC ? 16 : last);
+    for (int r = 0; r < kR; ++r) {
+      const Vec w = Vec::set(weights[r * kTile + t]);
+      for (int c = 0; c < kC; ++c) sum[r][c] = Vec::fma(w, v[c], sum[r][c]);
+    }
+  }
+  for (int r = 0; r < kR; ++r) {
+    for (int c = 0; c < kC; ++c) sum[r][c].store(o + r * padded + d + c * 16);
+  }
+}
+
+template <tensor::DType kType, int kC, int kR = Vec::kDirect>
+inline void accumulate_direct_rows(const float* weights, int count, const float* alpha, int queries,
+                                   const std::byte* const* rows, int d, int last, int padded, float* o) {
+  int i = 0;
+  for (; i + kR <= queries; i += kR) {
+    accumulate_direct_block<kType, kC, kR>(weights + i * kTile, count, alpha + i, rows, d, last, padded,
+                                           o + i * padded);
+  }
+  if constexpr (kR > 1) {
+    if (i < queries) {
+      accumulate_direct_rows<kType, kC, kR - 1>(weights + i * kTile, count, alpha + i, queries - i, rows, d, last,
+                                                padded, o + i * padded);
+    }
+  }
+}
+
+template <tensor::DType kType>
+void accumulate_direct_of(const float* weights, int count, const float* alpha, int queries,
+                          const std::byte* const* rows, int head_dim, int padded, float* o) {
+  int d = 0;
+  for (; d + 16 * Vec::kCols <= head_dim; d += 16 * Vec::kCols) {
+    accumulate_direct_rows<kType, Vec::kCols>(weights, count, alpha, queries, rows, d, 16, padded, o);
+  }
+  for (; d < head_dim; d += 16) {
+    const int last = head_dim - d < 16 ? head_dim - d : 16;
+    accumulate_direct_rows<kType, 1>(weights, count, alpha, queries, rows, d, last, padded, o);
+  }
+}
+
+void accumulate_direct(const float* weights, int count, const float* alpha, int queries, const std::byte* const* rows,
+                       tensor::DType dtype, int head_dim, int padded, float* o) {
+  if (dtype == tensor::DType::kBF16) {
+    accumulate_direct_of<tensor::DType::kBF16>(weights, count, alpha, queries, rows, head_dim, padded, o);
+  } else if (dtype == tensor::DType::kF16) {
+    accumulate_direct_of<tensor::DType::kF16>(weights, count, alpha, queries, rows, head_dim, padded, o);
+  } else {
+    accumulate_direct_of<tensor::DType::kF32>(weights, count, alpha, queries, rows, head_dim, padded, o);
+  }
+}
+
 void merge(float* ma, float* suma, float* oa, float mb, float sumb, const float* ob, int padded) {
   const float m = *ma > mb ? *ma : mb;
   const Vec ea = math_impl::exp(Vec::set(*ma - m));
@@ -243,6 +372,9 @@ constexpr AttentionOps kOps = {
     .scores = scores,
     .softmax = softmax,
     .accumulate = accumulate,
+    .scores_direct = scores_direct,
+    .accumulate_direct = accumulate_direct,
+    .direct_queries = 2 * Vec::kDirect,
     .merge = merge,
     .finish = finish,
 };

@@ -37,6 +37,12 @@ struct AttentionOps {
   // o: [queries][padded]; valid[i] positions for query i, ascending over i.
   void (*accumulate)(const float* weights, const int* valid, const float* alpha, int queries, const float* values,
                      int padded, float* o);
+  // The same two straight from the cache, without scratch: for few queries, which all see `count` positions.
+  void (*scores_direct)(const float* q, int queries, int padded, int head_dim, const std::byte* const* rows, int count,
+                        tensor::DType dtype, float* scores);
+  void (*accumulate_direct)(const float* weights, int count, const float* alpha, int queries,
+                            const std::byte* const* rows, tensor::DType dtype, int head_dim, int padded, float* o);
+  int direct_queries;  // up to this many queries the direct forms are the faster
   // Merges lane b into lane a; both non-empty.
   void (*merge)(float* ma, float* suma, float* oa, float mb, float sumb, const float* ob, int padded);
   // out[d] = o[d] / sum for d < head_dim.

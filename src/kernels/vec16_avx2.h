@@ -12,6 +12,7 @@ namespace {
 
 struct Vec {
   static constexpr int kRows = 2;
+  static constexpr int kDirect = 2;  // queries of the direct forms
   static constexpr int kCols = 2;
 
   __m256 a, b;  // lanes 0-7, 8-15
@@ -81,6 +82,15 @@ struct Vec {
     return _mm256_cvtps_ph(clean, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   }
   BATON_INLINE void store_f16_n(uint16_t* p, int n) const { store_halves(narrow_f16(a), narrow_f16(b), p, n); }
+
+  BATON_INLINE Vec low_bf16() const {
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(a), 16)),
+            _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(b), 16))};
+  }
+  BATON_INLINE Vec high_bf16() const {
+    const __m256 mask = _mm256_castsi256_ps(_mm256_set1_epi32(-65536));
+    return {_mm256_and_ps(a, mask), _mm256_and_ps(b, mask)};
+  }
 
   static BATON_INLINE Vec fma(Vec x, Vec y, Vec z) {
     return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};

@@ -12,6 +12,7 @@ namespace {
 
 struct Vec {
   static constexpr int kRows = 6;
+  static constexpr int kDirect = 4;  // queries of the direct forms
   static constexpr int kCols = 4;
 
   __m512 v;
@@ -54,6 +55,11 @@ struct Vec {
     const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
     const __m512 clean = _mm512_mask_mov_ps(v, nan, _mm512_castsi512_ps(quiet));
     _mm256_mask_storeu_epi16(p, first_mask(n), _mm512_cvtps_ph(clean, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+
+  BATON_INLINE Vec low_bf16() const { return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(v), 16))}; }
+  BATON_INLINE Vec high_bf16() const {
+    return {_mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(v), _mm512_set1_epi32(-65536)))};
   }
 
   static BATON_INLINE Vec fma(Vec a, Vec b, Vec c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }

@@ -16,6 +16,7 @@ namespace {
 struct Vec {
   // Register blocking of attention: rows and vectors held at once.
   static constexpr int kRows = 1;
+  static constexpr int kDirect = 1;  // queries of the direct forms
   static constexpr int kCols = 1;
 
   float lane[16];
@@ -58,6 +59,14 @@ struct Vec {
   }
   void store_f16_n(uint16_t* p, int n) const {
     for (int i = 0; i < n; ++i) p[i] = tensor::float_to_f16(lane[i]);
+  }
+
+  // Each lane as two bf16: the lower (first in memory), the upper.
+  Vec low_bf16() const {
+    return make([&](int i) { return std::bit_cast<float>(std::bit_cast<uint32_t>(lane[i]) << 16); });
+  }
+  Vec high_bf16() const {
+    return make([&](int i) { return std::bit_cast<float>(std::bit_cast<uint32_t>(lane[i]) & 0xffff0000u); });
   }
 
   // a * b + c, rounded once.

@@ -30,7 +30,7 @@ struct HttpRequest {
   std::string query;   // raw, without '?'
   HttpHeaders headers;
   std::string body;
-  std::string peer;    // who sent it
+  std::string peer;  // who sent it
 };
 
 struct HttpResponse {

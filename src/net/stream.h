@@ -6,6 +6,7 @@
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -20,6 +21,11 @@ namespace asio = boost::asio;
 template <typename T>
 using Task = asio::awaitable<T>;
 
+// A timeout that never ends.
+inline constexpr Duration kNoTimeout = Duration::max();
+// The point `timeout` from now; far in the future for kNoTimeout.
+TimePoint deadline_after(Duration timeout);
+
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -31,6 +37,12 @@ class Stream {
   virtual void close() = 0;
   virtual asio::any_io_executor executor() = 0;
   virtual std::string peer() const = 0;  // "127.0.0.1:4711", "[::1]:4711", "memory"
+  // Says that no more will be written (FIN; over TLS close_notify first). Reading goes on.
+  virtual Task<Result<void>> shutdown_write(Duration /*timeout*/) { co_return Result<void>(); }
+  // True while the peer neither closed nor sent anything that waits to be read; costs one poll(2).
+  virtual bool quiet() const { return true; }
+  // True once the peer has closed or reset its side, even while bytes before that wait to be read.
+  virtual bool peer_hung_up() const { return false; }
 };
 
 // Reads exactly into.size() bytes; kUnavailable when the stream ends before.
@@ -67,10 +79,13 @@ class Listener {
 struct ListenOptions {
   std::string host = "127.0.0.1";  // "0.0.0.0", "::" (both families) and names too
   int port = 0;
-  std::string unix_path;  // instead of host and port
+  std::string unix_path;  // instead of host and port; a stale socket file is replaced
   const TlsOptions* tls = nullptr;
+  // Where each accepted stream lives, such as a strand of its own. Empty: the listener's executor.
+  std::function<asio::any_io_executor()> stream_executor;
 };
 // kAlreadyExists when the port is taken (the message says by what address), kInvalidArgument for a bad host.
+// A name binds its first IPv4 address, or else its first IPv6 one.
 Result<std::unique_ptr<Listener>> listen(asio::any_io_executor executor, const ListenOptions& options);
 
 // "host:port", "[v6]:port", "host" -> parts. kInvalidArgument says what is wrong.
