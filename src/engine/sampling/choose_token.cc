@@ -1,7 +1,9 @@
 // One row's choice. Everything here is a fixed order of float operations on one thread.
 #include <algorithm>
+#include <array>
 #include <limits>
 
+#include "engine/sampling/row_math.h"
 #include "engine/sampling/sampler.h"
 #include "kernels/math.h"
 
@@ -107,65 +109,87 @@ class GumbelMaximum {
 // The largest Gumbel value there is: -log of the smallest exponential, 2^-33, is 22.87.
 constexpr float kGumbelLargest = 22.9f;
 
-// Leaves the best `count`, in descending order.
-void keep_top_k(std::vector<Candidate>& candidates, size_t count) {
-  if (count < candidates.size()) {
-    std::ranges::nth_element(candidates, candidates.begin() + static_cast<std::ptrdiff_t>(count), better);
-    candidates.resize(count);
+// The best `count` scores that are at least `lowest`, best first: a heap with the worst of them at its top, so that
+// most entries cost one comparison.
+std::vector<Candidate> best_scores(std::span<const float> scores, size_t count, float lowest) {
+  std::vector<Candidate> best;
+  best.reserve(std::min(count, scores.size()));
+  for (size_t id = 0; id < scores.size(); ++id) {
+    const Candidate candidate{scores[id], static_cast<TokenId>(id)};
+    if (!(candidate.score >= lowest)) continue;
+    if (best.size() < count) {
+      best.push_back(candidate);
+      std::ranges::push_heap(best, better);
+    } else if (better(candidate, best.front())) {
+      std::ranges::pop_heap(best, better);
+      best.back() = candidate;
+      std::ranges::push_heap(best, better);
+    }
+  }
+  std::ranges::sort_heap(best, better);
+  return best;
+}
+
+// Leaves the fewest of the candidates, best first, whose probabilities of `total` reach top_p.
+void cut_at_top_p(std::vector<Candidate>& candidates, float top_p, double total) {
+  double sum = 0;
+  size_t kept = 0;
+  while (kept < candidates.size() && (kept == 0 || sum < top_p * total)) {
+    sum += static_cast<double>(kernels::exp_exact(candidates[kept++].score));
+  }
+  candidates.resize(kept);
+}
+
+std::vector<Candidate> by_top_k(std::span<const float> scores, const SamplingParams& params, float lowest) {
+  auto candidates = best_scores(scores, static_cast<size_t>(params.top_k), lowest);
+  if (params.top_p >= 1) return candidates;
+  double total = 0;
+  for (const auto& candidate : candidates) total += static_cast<double>(kernels::exp_exact(candidate.score));
+  cut_at_top_p(candidates, params.top_p, total);
+  return candidates;
+}
+
+// An eighth of a logit each; all that are 16 or more below the best share the last.
+constexpr int kBuckets = 129;
+int bucket_of(float score) { return static_cast<int>(std::min(-score * 8.0f, static_cast<float>(kBuckets - 1))); }
+
+// Weights are added up by bucket first, so that only the tokens of the buckets that top_p reaches need an order. The
+// margin covers the rounding of these sums: a token cut here would have been cut one by one.
+std::vector<Candidate> by_top_p(std::span<const float> scores, float top_p, float lowest, std::vector<float>& weights) {
+  weights.assign(scores.begin(), scores.end());
+  exponentials(weights);
+  std::array<double, kBuckets> sums{};
+  for (size_t id = 0; id < weights.size(); ++id) {
+    if (scores[id] >= lowest) sums[static_cast<size_t>(bucket_of(scores[id]))] += static_cast<double>(weights[id]);
+  }
+  double total = 0;
+  for (const double sum : sums) total += sum;
+  int last = 0;
+  for (double sum = sums[0]; last < kBuckets - 1 && sum < top_p * total * (1 + 1e-9);) {
+    sum += sums[static_cast<size_t>(++last)];
+  }
+  const float cut = last == kBuckets - 1 ? lowest : std::max(lowest, -static_cast<float>(last + 1) / 8.0f);
+  std::vector<Candidate> candidates;
+  for (size_t id = 0; id < scores.size(); ++id) {
+    if (scores[id] >= cut) candidates.push_back({scores[id], static_cast<TokenId>(id)});
   }
   std::ranges::sort(candidates, better);
+  cut_at_top_p(candidates, top_p, total);
+  return candidates;
 }
 
-// Leaves the fewest best candidates whose probability among the given ones reaches top_p. The sum runs in the order
-// given; the descent takes from a heap no more than it keeps.
-void keep_top_p(std::vector<Candidate>& candidates, float top_p) {
-  double total = 0;
-  for (const auto& candidate : candidates) total += kernels::exp_exact(candidate.score);
-  const auto worse = [](const Candidate& a, const Candidate& b) { return better(b, a); };
-  std::ranges::make_heap(candidates, worse);
-  std::vector<Candidate> kept;
-  double sum = 0;
-  auto end = candidates.end();
-  while (end != candidates.begin() && (kept.empty() || sum < top_p * total)) {
-    std::ranges::pop_heap(candidates.begin(), end, worse);
-    --end;
-    kept.push_back(*end);
-    sum += kernels::exp_exact(end->score);
-  }
-  candidates = std::move(kept);
-}
-
-struct Maximum {
-  float logit = kForbidden;
-  TokenId id = -1;
-  bool has_nan = false;
-};
-
-Maximum find_maximum(std::span<const float> logits) {
-  Maximum maximum;
-  for (size_t id = 0; id < logits.size(); ++id) {
-    const float logit = logits[id];
-    if (logit != logit) maximum.has_nan = true;
-    if (logit > maximum.logit) maximum = {logit, static_cast<TokenId>(id), maximum.has_nan};
-  }
-  return maximum;
-}
-
-TokenId sample_candidates(std::span<const float> logits, const SamplingParams& params, const Maximum& maximum,
-                          float lowest, const NoiseKey& key) {
-  std::vector<Candidate> candidates;
-  for (size_t id = 0; id < logits.size(); ++id) {
-    const float score = (logits[id] - maximum.logit) / params.temperature;
-    if (score >= lowest) candidates.push_back({score, static_cast<TokenId>(id)});
-  }
-  if (params.top_k > 0) keep_top_k(candidates, static_cast<size_t>(params.top_k));
-  if (params.top_p < 1) keep_top_p(candidates, params.top_p);
+TokenId sample_candidates(std::span<const float> logits, const SamplingParams& params, const RowMaximum& maximum,
+                          float lowest, const NoiseKey& key, TokenScratch& scratch) {
+  scratch.scores.resize(logits.size());
+  shift_and_scale(logits, maximum.logit, params.temperature, scratch.scores);
+  const auto candidates = params.top_k > 0 ? by_top_k(scratch.scores, params, lowest)
+                                           : by_top_p(scratch.scores, params.top_p, lowest, scratch.weights);
   GumbelMaximum gumbel_maximum(key);
   for (const auto& candidate : candidates) gumbel_maximum.consider(candidate);
   return gumbel_maximum.winner();
 }
 
-TokenId sample_all(std::span<const float> logits, float temperature, const Maximum& maximum, float lowest,
+TokenId sample_all(std::span<const float> logits, float temperature, const RowMaximum& maximum, float lowest,
                    const NoiseKey& key) {
   GumbelMaximum gumbel_maximum(key);
   gumbel_maximum.consider({0, maximum.id});
@@ -182,10 +206,10 @@ TokenId sample_all(std::span<const float> logits, float temperature, const Maxim
 }  // namespace
 
 Result<TokenId> choose_token(std::span<const float> logits, const SamplingState& state, int min_tokens,
-                             std::vector<float>& work) {
+                             TokenScratch& scratch) {
   const auto& params = state.params();
-  const auto row = processed(logits, state, min_tokens, work);
-  const auto maximum = find_maximum(row);
+  const auto row = processed(logits, state, min_tokens, scratch.work);
+  const auto maximum = row_maximum(row);
   if (maximum.has_nan || maximum.logit == -kForbidden) {
     return fail(Code::kInternal, "the model gave logits that are not finite at output position {}",
                 state.outputs().size());
@@ -199,7 +223,7 @@ Result<TokenId> choose_token(std::span<const float> logits, const SamplingState&
   const float lowest = params.min_p > 0 ? kernels::log_exact(params.min_p) : std::numeric_limits<float>::lowest();
   const bool everything = params.top_k <= 0 && params.top_p >= 1;
   return everything ? sample_all(row, params.temperature, maximum, lowest, state.noise_key())
-                    : sample_candidates(row, params, maximum, lowest, state.noise_key());
+                    : sample_candidates(row, params, maximum, lowest, state.noise_key(), scratch);
 }
 
 }  // namespace baton::engine

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/sampling/row_math.h"
 #include "kernels/math.h"
 
 namespace baton::engine {
@@ -23,7 +24,7 @@ std::vector<TokenId> best_ids(std::span<const float> logits, size_t count) {
   for (TokenId id = 0; id < static_cast<TokenId>(logits.size()); ++id) {
     if (best.size() < count) {
       best.push_back(id);
-      if (best.size() == count) std::ranges::make_heap(best, better);
+      if (best.size() == count && count < logits.size()) std::ranges::make_heap(best, better);
     } else if (count > 0 && better(id, best.front())) {
       std::ranges::pop_heap(best, better);
       best.back() = id;
@@ -37,10 +38,11 @@ std::vector<TokenId> best_ids(std::span<const float> logits, size_t count) {
 }  // namespace
 
 RowLogprobs row_logprobs(std::span<const float> logits, TokenId own, int top_count) {
-  const float maximum = *std::ranges::max_element(logits);
-  double sum = 0;
-  for (const float logit : logits) sum += kernels::exp_exact(logit - maximum);
-  const float log_sum = kernels::log_exact(static_cast<float>(sum));
+  const float maximum = row_maximum(logits).logit;
+  std::vector<float> weights(logits.size());
+  shift_and_scale(logits, maximum, 1, weights);
+  exponentials(weights);
+  const float log_sum = kernels::log_exact(static_cast<float>(ordered_sum(weights)));
   const auto logprob = [&](TokenId id) { return (logits[static_cast<size_t>(id)] - maximum) - log_sum; };
 
   const float own_logit = logits[static_cast<size_t>(own)];

@@ -23,7 +23,7 @@ void for_each_row(size_t count, ComputePool& pool, const Body& body) {
 
 }  // namespace
 
-Sampler::Sampler(int vocab_size, int threads) : vocab_size_(vocab_size), work_(static_cast<size_t>(threads)) {
+Sampler::Sampler(int vocab_size, int threads) : vocab_size_(vocab_size), scratch_(static_cast<size_t>(threads)) {
   BATON_CHECK(vocab_size > 0 && threads > 0, "vocab_size={} threads={}", vocab_size, threads);
 }
 
@@ -32,13 +32,13 @@ void Sampler::sample(std::span<const SampleTask> tasks, std::span<SampleResult> 
   for_each_row(tasks.size(), pool, [&](int thread, size_t row) {
     const auto& task = tasks[row];
     auto& result = results[row];
-    auto& work = work_[static_cast<size_t>(thread)];
+    auto& scratch = scratch_[static_cast<size_t>(thread)];
     const std::span logits(task.logits, static_cast<size_t>(vocab_size_));
     const auto& params = task.state->params();
-    result.token = choose_token(logits, *task.state, params.min_tokens, work);
+    result.token = choose_token(logits, *task.state, params.min_tokens, scratch);
     if (!result.token) return;
     if (task.also_before_end) {
-      result.before_end = choose_token(logits, *task.state, std::max(params.min_tokens, 1), work).value_or(-1);
+      result.before_end = choose_token(logits, *task.state, std::max(params.min_tokens, 1), scratch).value_or(-1);
     }
     if (params.logprobs) result.logprobs = row_logprobs(logits, *result.token, *params.logprobs);
     if (task.hash_logits) result.logits_hash = hash_row(logits);

@@ -50,6 +50,13 @@ struct PromptResult {
   uint64_t logits_hash = 0;
 };
 
+// A thread's scratch, [vocab] each, allocated at its first use.
+struct TokenScratch {
+  std::vector<float> work;     // logits after bias, penalties and masks
+  std::vector<float> scores;   // shifted and divided by the temperature
+  std::vector<float> weights;  // their exponentials
+};
+
 class Sampler {
  public:
   Sampler(int vocab_size, int threads);
@@ -59,11 +66,11 @@ class Sampler {
 
  private:
   const int vocab_size_;
-  std::vector<std::vector<float>> work_;  // [threads][vocab], allocated when a thread first changes logits
+  std::vector<TokenScratch> scratch_;  // [threads]
 };
 
-// The token alone, for one row. `work` is scratch of the row's size, used when logits must be changed.
+// The token alone, for one row.
 Result<TokenId> choose_token(std::span<const float> logits, const SamplingState& state, int min_tokens,
-                             std::vector<float>& work);
+                             TokenScratch& scratch);
 
 }  // namespace baton::engine

@@ -22,9 +22,9 @@ void choose(benchmark::State& bench, SamplingParams params) {
   const auto logits = make_logits(bench.range(0));
   params.seed = 1;
   SamplingState state(params, 0, 0, {}, {});
-  std::vector<float> work;
+  TokenScratch scratch;
   for (auto _ : bench) {
-    benchmark::DoNotOptimize(choose_token(logits, state, 0, work));
+    benchmark::DoNotOptimize(choose_token(logits, state, 0, scratch));
     state.accept(0);
   }
 }

@@ -36,8 +36,8 @@ SamplingState state_of(SamplingParams params, std::vector<TokenId> prompt = {}, 
 }
 
 TokenId choose(const std::vector<float>& logits, const SamplingState& state) {
-  std::vector<float> work;
-  const auto token = choose_token(logits, state, state.params().min_tokens, work);
+  TokenScratch scratch;
+  const auto token = choose_token(logits, state, state.params().min_tokens, scratch);
   EXPECT_TRUE(token.has_value());
   return token.value_or(-1);
 }
@@ -224,15 +224,15 @@ TEST(ChooseToken, MasksForbid) {
 }
 
 TEST(ChooseToken, ARowWithoutAChoiceIsAnErrorOfItsRequest) {
-  std::vector<float> work;
+  TokenScratch scratch;
   SamplingParams params{.temperature = 0};
   params.allowed_token_ids = {1};
   params.bad_words = {{1}};
-  const auto none = choose_token(std::vector<float>{1, 2}, state_of(params), 0, work);
+  const auto none = choose_token(std::vector<float>{1, 2}, state_of(params), 0, scratch);
   ASSERT_FALSE(none.has_value());
   EXPECT_EQ(none.error().code(), Code::kInvalidArgument);
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
-    const auto broken = choose_token(std::vector<float>{1, bad, 2}, state_of({}), 0, work);
+    const auto broken = choose_token(std::vector<float>{1, bad, 2}, state_of({}), 0, scratch);
     ASSERT_FALSE(broken.has_value());
     EXPECT_EQ(broken.error().code(), Code::kInternal);
   }
