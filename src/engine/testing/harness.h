@@ -2,6 +2,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -32,6 +33,8 @@ class Harness {
   struct Options {
     EngineConfig config;
     FakeModelOptions model;
+    // In place of the fake model.
+    std::function<std::unique_ptr<models::Model>(ComputePool&)> make_model;
     int threads = 1;
     std::shared_ptr<TwinLink> link;
     TwinSide side = TwinSide::kNone;
