@@ -34,10 +34,10 @@ struct SamplingParams {
   std::vector<TokenId> stop_token_ids;     // besides the model's own end tokens
   bool ignore_eos = false;
   int min_tokens = 0;
-  int max_tokens = 16;
-  std::optional<uint64_t> seed;            // absent: the engine draws one, and says so in RequestOutput::seed
-  std::optional<int> logprobs;             // top-n per generated token; 0: the token's own; -1: whole vocabulary
-  std::optional<int> prompt_logprobs;      // the same per prompt token
+  int max_tokens = 16;                 // of new tokens: those of EngineRequest::output_ids don't count
+  std::optional<uint64_t> seed;        // absent: the engine draws one, and says so in RequestOutput::seed
+  std::optional<int> logprobs;         // top-n per generated token; 0: the token's own; -1: whole vocabulary
+  std::optional<int> prompt_logprobs;  // the same per prompt token
 };
 
 struct EngineRequest {
@@ -61,9 +61,9 @@ struct TokenLogprob {
 
 struct GeneratedToken {
   TokenId token = 0;
-  std::optional<TokenLogprob> logprob;       // when logprobs were asked for
-  std::vector<TokenLogprob> top_logprobs;    // best first
-  uint64_t logits_hash = 0;                  // XXH3 of the fp32 logits; only with EngineConfig::hash_logits
+  std::optional<TokenLogprob> logprob;     // when logprobs were asked for
+  std::vector<TokenLogprob> top_logprobs;  // best first
+  uint64_t logits_hash = 0;                // XXH3 of the fp32 logits; only with EngineConfig::hash_logits
 };
 
 enum class FinishReason : uint8_t { kStop, kLength, kAbort, kError };
@@ -78,8 +78,8 @@ struct RequestOutput {
   // With the first output:
   std::vector<std::vector<TokenLogprob>> prompt_logprobs;  // per prompt token from the second; own token first
   std::vector<uint64_t> prompt_logits_hashes;              // only with hash_logits and prompt_logprobs
-  int64_t cached_tokens = 0;    // prompt tokens found in the prefix cache here
-  int64_t external_tokens = 0;  // prompt tokens that came by hand-off
+  int64_t cached_tokens = 0;                               // prompt tokens found in the prefix cache here
+  int64_t external_tokens = 0;                             // prompt tokens that came by hand-off
   int64_t transferred_bytes = 0;
   double transfer_seconds = 0;
   uint64_t seed = 0;
@@ -92,10 +92,10 @@ enum class KvRole : uint8_t { kNone, kProducer, kConsumer, kBoth };
 
 struct KvTransferConfig {
   KvRole role = KvRole::kNone;
-  std::string connector;       // as given: MooncakeConnectorV1, MooncakeConnectorV2, NixlConnector
-  std::string engine_id;       // unique among engines
+  std::string connector;           // as given: MooncakeConnectorV1, MooncakeConnectorV2, NixlConnector
+  std::string engine_id;           // unique among engines
   std::string host = "127.0.0.1";  // advertised to D, and bound on P
-  int port = 0;                // 0: any free port
+  int port = 0;                    // 0: any free port
   double lease_s = 30;
   bool recompute_on_failure = true;  // kv_load_failure_policy
   std::string transport = "auto";    // auto | shm | tcp
@@ -108,23 +108,25 @@ struct EngineConfig {
   int max_num_batched_tokens = 2048;
   int max_num_seqs = 128;
   int block_size = 16;
-  int64_t kv_cache_bytes = 0;           // 0: from memory_utilization
-  double memory_utilization = 0.9;      // share of usable memory for weights and KV
+  int64_t kv_cache_bytes = 0;       // 0: from memory_utilization
+  double memory_utilization = 0.9;  // share of usable memory for weights and KV
   bool prefix_caching = true;
   std::string kv_cache_dtype = "auto";  // auto, bfloat16, float16, float32
   bool priority_scheduling = false;
   int long_prefill_token_threshold = 0;  // 0: none; else the largest prompt chunk of a step
+  int max_logprobs = 20;                 // the most logprobs or prompt_logprobs a request may ask for; -1: no bound
   int max_waiting_requests = 4096;       // admission bound: beyond it submit fails with kResourceExhausted
   std::string hash_seed;                 // PYTHONHASHSEED: root of the prefix hash chain
   uint64_t seed = 0;
   std::vector<TokenId> eos_token_ids;
   KvTransferConfig kv_transfer;
-  bool hash_logits = false;              // for tests of the exactness contract
-  double test_preempt_probability = 0;   // for tests: preempts a running request at random before a step
+  bool hash_logits = false;             // for tests of the exactness contract
+  double test_preempt_probability = 0;  // for tests: preempts a running request at random before a step
 };
 
 struct EngineStats {
-  int64_t running = 0, waiting = 0;
+  int64_t running = 0, waiting = 0;  // waiting counts those whose KV is being fetched
+  int64_t loading = 0;               // those whose KV is being fetched
   int64_t kv_blocks_total = 0, kv_blocks_used = 0;
   int64_t prefix_queries = 0, prefix_hits = 0;  // tokens
   int64_t preemptions = 0;

@@ -22,7 +22,7 @@ struct PagedGeometry {
   tensor::DType dtype = tensor::DType::kBF16;
 
   int64_t head_bytes() const { return tensor::dtype_bytes(dtype, int64_t{block_size} * head_dim); }
-  int64_t kv_bytes() const { return head_bytes() * kv_heads; }      // keys, or values, of a layer of a block
+  int64_t kv_bytes() const { return head_bytes() * kv_heads; }  // keys, or values, of a layer of a block
   int64_t layer_bytes() const { return kv_bytes() * 2; }
   int64_t block_bytes() const { return layer_bytes() * layers; }
   int64_t token_bytes() const { return block_bytes() / block_size; }

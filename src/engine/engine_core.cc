@@ -1,0 +1,277 @@
+#include "engine/engine_core.h"
+
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+
+namespace baton::engine {
+namespace {
+
+GeneratedToken to_generated(SampleResult&& sample) {
+  GeneratedToken token{.token = *sample.token, .logits_hash = sample.logits_hash};
+  if (sample.logprobs) {
+    token.logprob = sample.logprobs->own;
+    token.top_logprobs = std::move(sample.logprobs->top);
+  }
+  return token;
+}
+
+// Prompt log-probabilities as the boundary has them: the own token first, then the best ones.
+void move_prompt_results(std::vector<PromptResult>& results, bool hashes, RequestOutput& output) {
+  for (auto& result : results) {
+    auto& row = output.prompt_logprobs.emplace_back();
+    row.push_back(result.logprobs.own);
+    row.insert(row.end(), result.logprobs.top.begin(), result.logprobs.top.end());
+    if (hashes) output.prompt_logits_hashes.push_back(result.logits_hash);
+  }
+  results.clear();
+}
+
+}  // namespace
+
+EngineCore::EngineCore(EngineConfig config, SchedulerOptions scheduler, int64_t block_count,
+                       std::unique_ptr<models::Model> model, std::unique_ptr<KvHost> host, Worker worker,
+                       EngineMetrics metrics, const Clock& clock, Hooks hooks)
+    : config_(std::move(config)),
+      clock_(clock),
+      hooks_(std::move(hooks)),
+      model_(std::move(model)),
+      host_(std::move(host)),
+      worker_(std::move(worker)),
+      metrics_(std::move(metrics)),
+      blocks_({.block_count = static_cast<int>(block_count),
+               .block_size = config_.block_size,
+               .prefix_caching = config_.prefix_caching,
+               .hash_seed = config_.hash_seed},
+              [host = host_.get()](BlockId block) { host->on_block_reuse(block); }),
+      scheduler_(std::move(scheduler), blocks_),
+      handoff_(host_->producer(), host_->consumer(), blocks_) {
+  metrics_.set_totals(stats());
+}
+
+EngineCore::~EngineCore() { handoff_.revoke_all(); }
+
+void EngineCore::submit(Submission submission) {
+  const SequenceId id(next_id_++);
+  Record record;
+  auto sequence = make_sequence(submission, id, record);
+  by_client_id_.emplace(record.id, id);
+  records_.emplace(id, std::move(record));
+  scheduler_.add(std::move(sequence));
+}
+
+std::unique_ptr<Sequence> EngineCore::make_sequence(Submission& submission, SequenceId id, Record& record) {
+  auto& request = submission.request;
+  auto sequence = std::make_unique<Sequence>(Sequence{
+      .id = id,
+      .priority = request.priority,
+      .tokens = request.prompt_ids,
+      .prompt_count = static_cast<int64_t>(request.prompt_ids.size()),
+      .given_count = static_cast<int64_t>(request.prompt_ids.size() + request.output_ids.size()),
+      .sampling = SamplingState(request.sampling, request.prompt_index, request.choice_index, request.prompt_ids,
+                                config_.eos_token_ids),
+      .blocks = {.cache_salt = request.cache_salt},
+  });
+  sequence->tokens.insert(sequence->tokens.end(), request.output_ids.begin(), request.output_ids.end());
+  for (const auto token : request.output_ids) sequence->sampling.accept(token);
+  if (request.kv_transfer) {
+    const auto& transfer = *request.kv_transfer;
+    sequence->remote_decode = transfer.do_remote_decode && handoff_.can_offer();
+    if (transfer.do_remote_prefill && handoff_.can_pull()) {
+      sequence->remote_prefill =
+          RemotePrefill{.token_count = transfer.remote_num_prompt_tokens, .last_token = transfer.last_token_id};
+    } else if (transfer.do_remote_prefill) {
+      log_warning("request={} offers KV of engine {}, but this engine pulls none (--kv-transfer-config): recomputing",
+                  request.id, transfer.remote_engine_id);
+    }
+  }
+  record = {.id = std::move(request.id),
+            .on_output = std::move(submission.on_output),
+            .times = {.arrival = submission.arrival},
+            .seed_drawn = submission.seed_drawn,
+            .seed = *request.sampling.seed,
+            .max_tokens = request.sampling.max_tokens,
+            .transfer = std::move(request.kv_transfer)};
+  return sequence;
+}
+
+void EngineCore::abort(const std::string& id) {
+  const auto found = by_client_id_.find(id);
+  if (found == by_client_id_.end()) return handoff_.revoke(id);
+  end_early(found->second, FinishReason::kAbort, std::nullopt);
+}
+
+void EngineCore::fail_all(const Status& error) {
+  for (const auto id : scheduler_.ids()) end_early(id, FinishReason::kError, error);
+}
+
+bool EngineCore::step() {
+  poll_handoff();
+  auto plan = scheduler_.schedule();
+  start_transfers(plan);
+  const bool progressed = !plan.empty() || plan.preempted > 0;
+  if (!plan.sequences.empty()) compute(plan);
+  if (!progressed) unstick();
+  metrics_.set_totals(stats());
+  return progressed;
+}
+
+void EngineCore::poll_handoff() {
+  for (auto& loaded : handoff_.poll()) take_loaded(std::move(loaded));
+}
+
+void EngineCore::take_loaded(Handoff::Loaded loaded) {
+  auto& record = records_.at(loaded.sequence);
+  const auto& result = loaded.result;
+  record.transferred_bytes = result.bytes;
+  record.transfer_seconds = result.seconds;
+  auto* sequence = scheduler_.find(loaded.sequence);
+  if (!result.outcome) {
+    ++transfer_failures_;
+    log_warning("request={} transfer_failed={:?} valid_tokens={} of {} policy={}", record.id,
+                result.outcome.error().to_string(), result.valid_tokens, sequence->size(),
+                config_.kv_transfer.recompute_on_failure ? "recompute" : "fail");
+  }
+  scheduler_.finish_load(loaded.sequence, result.valid_tokens);
+  metrics_.on_load(record.wanted_external, sequence->external_tokens);
+  if (!result.outcome && !config_.kv_transfer.recompute_on_failure) {
+    end_early(loaded.sequence, FinishReason::kError, result.outcome.error().with_context("KV transfer"));
+  }
+}
+
+void EngineCore::start_transfers(StepPlan& plan) {
+  for (const auto id : plan.declined) {
+    const auto& record = records_.at(id);
+    const auto count = record.transfer->remote_num_prompt_tokens;
+    if (count != 0 && count != scheduler_.find(id)->size()) {
+      ++transfer_failures_;
+      log_warning("request={} has {} tokens, but the prefill engine computed {}: recomputing", record.id,
+                  scheduler_.find(id)->size(), count);
+    }
+    handoff_.decline(*record.transfer);
+  }
+  for (auto& load : plan.loads) {
+    auto& record = records_.at(load.sequence);
+    record.wanted_external = load.token_count - load.skip_tokens;
+    handoff_.start(record.id, *record.transfer, std::move(load));
+  }
+}
+
+void EngineCore::compute(const StepPlan& plan) {
+  std::vector<const SamplingState*> states;
+  const auto started = clock_.now();
+  for (const auto& step : plan.sequences) {
+    states.push_back(&scheduler_.find(step.sequence)->sampling);
+    auto& times = records_.at(step.sequence).times;
+    if (times.scheduled) continue;
+    times.scheduled = started;
+    hooks_.on_leave_queue();
+  }
+  auto updates = scheduler_.update(plan, worker_.execute(plan, states));
+  const auto now = clock_.now();
+  int64_t generated = 0;
+  for (auto& update : updates) {
+    generated += static_cast<int64_t>(update.taken.size());
+    take_update(std::move(update), now);
+  }
+  metrics_.on_step(plan.row_count, generated);
+}
+
+void EngineCore::take_update(SequenceUpdate update, TimePoint now) {
+  auto& sequence = *update.sequence;
+  const auto id = sequence.id;
+  auto& record = records_.at(id);
+  auto output = make_output(record, sequence);
+  if (!update.taken.empty()) {
+    metrics_.on_tokens(record.times, now);
+    if (!record.times.first_token) {
+      record.times.first_token = now;
+      metrics_.on_prompt(sequence.given_count, sequence.cached_tokens, sequence.external_tokens);
+    }
+    record.times.last_token = now;
+  }
+  if (update.first_token_mismatch) {
+    ++mismatches_;
+    log_error("request={} first_token={} differs from the prefill engine's {}: KV or weights differ", record.id,
+              *update.taken.front().token, *record.transfer->last_token_id);
+  }
+  for (auto& sample : update.taken) output.tokens.push_back(to_generated(std::move(sample)));
+  output.finish = update.finish;
+  output.stop_token = update.stop_token;
+  output.error = std::move(update.error);
+  if (update.save) {
+    output.kv_transfer = handoff_.offer(record.id, id, *std::move(update.save));
+    if (record.seed_drawn) output.kv_transfer->baton_seed = record.seed;
+  }
+  if (update.finish) return deliver_last(id, sequence, std::move(output));
+  record.on_output(std::move(output));
+}
+
+// Nothing runs, nothing is on its way, and the head of the queue does not fit: no later step would differ.
+void EngineCore::unstick() {
+  if (scheduler_.running() > 0 || handoff_.pending()) return;
+  const auto id = scheduler_.first_waiting();
+  if (!id) return;
+  log_error("request={} can't be scheduled with {} of {} blocks free", records_.at(*id).id, blocks_.free_blocks(),
+            blocks_.block_count());
+  end_early(*id, FinishReason::kError, Status(Code::kInternal, "the request can't be scheduled"));
+}
+
+RequestOutput EngineCore::make_output(Record& record, Sequence& sequence) {
+  RequestOutput output;
+  output.id = record.id;
+  output.seed = record.seed;
+  if (std::exchange(record.first_output_made, true)) return output;
+  output.cached_tokens = sequence.cached_tokens;
+  output.external_tokens = sequence.external_tokens;
+  output.transferred_bytes = record.transferred_bytes;
+  output.transfer_seconds = record.transfer_seconds;
+  move_prompt_results(sequence.prompt_results, config_.hash_logits, output);
+  return output;
+}
+
+void EngineCore::end_early(SequenceId id, FinishReason reason, std::optional<Status> error) {
+  auto removed = scheduler_.remove(id);
+  if (removed.sequence->stage == SequenceStage::kLoading) handoff_.cancel(id, std::move(removed.still_held));
+  auto& record = records_.at(id);
+  if (removed.sequence->remote_prefill) handoff_.decline(*record.transfer);
+  auto output = make_output(record, *removed.sequence);
+  output.finish = reason;
+  output.error = std::move(error);
+  deliver_last(id, *removed.sequence, std::move(output));
+}
+
+void EngineCore::deliver_last(SequenceId id, const Sequence& sequence, RequestOutput output) {
+  auto node = records_.extract(id);
+  auto& record = node.mapped();
+  by_client_id_.erase(record.id);
+  metrics_.on_finish(
+      {.times = record.times,
+       .end = clock_.now(),
+       .prompt_tokens = sequence.given_count,
+       .generated_tokens = sequence.new_tokens(),
+       .computed_prompt_tokens = sequence.given_count - sequence.cached_tokens - sequence.external_tokens,
+       .max_tokens = record.max_tokens,
+       .reason = *output.finish});
+  if (!record.times.scheduled) hooks_.on_leave_queue();
+  hooks_.on_end(record.id);
+  record.on_output(std::move(output));
+}
+
+EngineStats EngineCore::stats() const {
+  const auto& counters = scheduler_.counters();
+  return {.running = scheduler_.running(),
+          .waiting = scheduler_.waiting() + scheduler_.loading(),
+          .loading = scheduler_.loading(),
+          .kv_blocks_total = blocks_.block_count(),
+          .kv_blocks_used = blocks_.used_blocks(),
+          .prefix_queries = counters.prefix_queries,
+          .prefix_hits = counters.prefix_hits,
+          .preemptions = counters.preemptions,
+          .last_token_mismatches = mismatches_,
+          .transfer_failures = transfer_failures_,
+          .offers_held = handoff_.offers_held()};
+}
+
+}  // namespace baton::engine

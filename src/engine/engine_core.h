@@ -1,0 +1,98 @@
+// The engine without its thread: requests in, one step at a time, outputs by callback. One thread owns it; it never
+// waits, so tests and simulators can drive it step by step.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "engine/engine.h"
+#include "engine/engine_metrics.h"
+#include "engine/handoff.h"
+#include "engine/kv_host.h"
+#include "engine/scheduler/scheduler.h"
+#include "engine/worker/worker.h"
+#include "models/model.h"
+
+namespace baton::engine {
+
+// A request that has passed check_request, with its seed set.
+struct Submission {
+  EngineRequest request;
+  OutputCallback on_output;
+  TimePoint arrival;
+  bool seed_drawn = false;  // here, not by the client
+};
+
+class EngineCore {
+ public:
+  struct Hooks {
+    std::function<void(const std::string& id)> on_end;  // just before a request's last output
+    std::function<void()> on_leave_queue;               // a request starts for the first time, or ends before
+  };
+  EngineCore(EngineConfig config, SchedulerOptions scheduler, int64_t block_count, std::unique_ptr<models::Model> model,
+             std::unique_ptr<KvHost> host, Worker worker, EngineMetrics metrics, const Clock& clock, Hooks hooks);
+  // Gives up what is offered to others; their blocks are no longer answered for.
+  ~EngineCore();
+
+  void submit(Submission submission);
+  // Ends a live request with kAbort, or gives up what a finished one offers. Unknown ids are ignored.
+  void abort(const std::string& id);
+  void decline(const wire::KvTransferParams& params) { handoff_.decline(params); }
+  void reset_prefix_cache() { blocks_.reset_prefix_cache(); }
+  void fail_all(const Status& error);
+
+  // Takes what connectors have ready, then computes one step. False when nothing could be done now.
+  bool step();
+
+  bool has_requests() const { return !records_.empty(); }
+  bool handoff_pending() const { return handoff_.pending(); }
+  EngineStats stats() const;
+
+ private:
+  struct Record {
+    std::string id;
+    OutputCallback on_output;
+    RequestTimes times;
+    bool seed_drawn = false;
+    uint64_t seed = 0;
+    int max_tokens = 0;
+    std::optional<wire::KvTransferParams> transfer;
+    int64_t wanted_external = 0;
+    int64_t transferred_bytes = 0;
+    double transfer_seconds = 0;
+    bool first_output_made = false;
+  };
+
+  std::unique_ptr<Sequence> make_sequence(Submission& submission, SequenceId id, Record& record);
+  void poll_handoff();
+  void take_loaded(Handoff::Loaded loaded);
+  void start_transfers(StepPlan& plan);
+  void compute(const StepPlan& plan);
+  void take_update(SequenceUpdate update, TimePoint now);
+  void unstick();
+  RequestOutput make_output(Record& record, Sequence& sequence);
+  void end_early(SequenceId id, FinishReason reason, std::optional<Status> error);
+  void deliver_last(SequenceId id, const Sequence& sequence, RequestOutput output);
+
+  const EngineConfig config_;
+  const Clock& clock_;
+  const Hooks hooks_;
+  const std::unique_ptr<models::Model> model_;
+  const std::unique_ptr<KvHost> host_;
+  Worker worker_;
+  EngineMetrics metrics_;
+  kv::BlockManager blocks_;
+  Scheduler scheduler_;
+  Handoff handoff_;
+  int64_t next_id_ = 0;
+  std::unordered_map<SequenceId, Record> records_;
+  std::unordered_map<std::string, SequenceId> by_client_id_;
+  int64_t mismatches_ = 0;
+  int64_t transfer_failures_ = 0;
+};
+
+}  // namespace baton::engine

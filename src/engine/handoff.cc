@@ -1,0 +1,104 @@
+#include "engine/handoff.h"
+
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+
+namespace baton::engine {
+namespace {
+
+std::string transfer_id(const std::string& client_id, SequenceId sequence) {
+  return fmt::format("{}-{:x}", client_id, sequence.value);
+}
+
+}  // namespace
+
+Handoff::Handoff(transfer::KvProducer* producer, transfer::KvConsumer* consumer, kv::BlockManager& blocks)
+    : producer_(producer), consumer_(consumer), blocks_(blocks) {}
+
+wire::KvTransferParams Handoff::offer(const std::string& client_id, SequenceId sequence, KvSave save) {
+  const auto id = transfer_id(client_id, sequence);
+  offers_.emplace(id, Offered{.client_id = client_id, .blocks = save.blocks});
+  offers_of_client_.emplace(client_id, id);
+  return producer_->offer({.request_id = id,
+                           .blocks = std::move(save.blocks),
+                           .token_count = save.token_count,
+                           .last_token_id = save.last_token});
+}
+
+void Handoff::start(const std::string& client_id, const wire::KvTransferParams& params, KvLoad load) {
+  const auto id = transfer_id(client_id, load.sequence);
+  loads_.emplace(id, Loading{.sequence = load.sequence, .held = {}});
+  transfer_of_.emplace(load.sequence, id);
+  consumer_->start({.request_id = id,
+                    .params = params,
+                    .blocks = std::move(load.blocks),
+                    .token_count = load.token_count,
+                    .skip_tokens = load.skip_tokens});
+}
+
+void Handoff::cancel(SequenceId sequence, std::vector<BlockId> held) {
+  const auto transfer = transfer_of_.find(sequence);
+  BATON_CHECK(transfer != transfer_of_.end(), "sequence {} loads nothing", sequence);
+  auto& loading = loads_.at(transfer->second);
+  loading.cancelled = true;
+  loading.held = std::move(held);
+  consumer_->cancel(transfer->second);
+  transfer_of_.erase(transfer);
+}
+
+void Handoff::decline(const wire::KvTransferParams& params) {
+  if (consumer_ != nullptr) consumer_->decline(params);
+}
+
+void Handoff::revoke(const std::string& client_id) {
+  const auto [begin, end] = offers_of_client_.equal_range(client_id);
+  for (auto entry = begin; entry != end; ++entry) producer_->revoke(entry->second);
+}
+
+void Handoff::revoke_all() {
+  for (const auto& [id, offered] : offers_) producer_->revoke(id);
+}
+
+std::vector<Handoff::Loaded> Handoff::poll() {
+  if (producer_ != nullptr) free_released();
+  std::vector<Loaded> loaded;
+  if (consumer_ == nullptr) return loaded;
+  for (auto& result : consumer_->poll_completed()) {
+    const auto found = loads_.find(result.request_id);
+    if (found == loads_.end()) {
+      log_warning("handoff unknown_pull={} ignored", result.request_id);
+      continue;
+    }
+    auto loading = std::move(found->second);
+    loads_.erase(found);
+    if (loading.cancelled) {
+      blocks_.release_blocks(loading.held);
+      continue;
+    }
+    transfer_of_.erase(loading.sequence);
+    loaded.push_back({loading.sequence, std::move(result)});
+  }
+  return loaded;
+}
+
+void Handoff::free_released() {
+  for (const auto& id : producer_->poll_released()) {
+    const auto found = offers_.find(id);
+    if (found == offers_.end()) {
+      log_warning("handoff unknown_offer={} ignored", id);
+      continue;
+    }
+    blocks_.release_blocks(found->second.blocks);
+    const auto [begin, end] = offers_of_client_.equal_range(found->second.client_id);
+    for (auto entry = begin; entry != end; ++entry) {
+      if (entry->second != id) continue;
+      offers_of_client_.erase(entry);
+      break;
+    }
+    offers_.erase(found);
+  }
+}
+
+}  // namespace baton::engine

@@ -1,0 +1,30 @@
+// How many KV blocks an engine gets: from its memory budget, bounded by what its requests could ever use. Pure.
+#pragma once
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "engine/engine.h"
+#include "kv/geometry.h"
+
+namespace baton::engine {
+
+struct KvBudgetInput {
+  int64_t kv_cache_bytes = 0;  // asked for; 0: from memory_utilization
+  double memory_utilization = 0.9;
+  int64_t available_bytes = 0;  // memory this process may still use, its weights being loaded
+  int64_t weight_bytes = 0;
+  int64_t scratch_bytes = 0;  // logits and other step memory still to come
+  int64_t max_model_len = 0;
+  int64_t max_num_seqs = 0;
+  kv::PagedGeometry geometry;
+};
+
+// Without kv_cache_bytes no more than this, or a quarter of the available memory where that is more: an engine started
+// without thought must leave room for its neighbours (a prefill and a decode engine on one machine).
+inline constexpr int64_t kDefaultKvBytesMax = int64_t{4} << 30;
+
+// kFailedPrecondition when one request of max_model_len tokens does not fit; the message has the figures and the flags.
+Result<int64_t> kv_block_count(const KvBudgetInput& input);
+
+}  // namespace baton::engine

@@ -1,0 +1,112 @@
+#include "engine/scheduler/scheduler.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace baton::engine {
+
+Scheduler::Scheduler(SchedulerOptions options, kv::BlockManager& blocks)
+    : options_(std::move(options)), blocks_(blocks) {
+  BATON_CHECK(options_.max_model_len > 0 && options_.max_num_batched_tokens > 0 && options_.max_num_seqs > 0 &&
+              options_.max_prompt_logit_rows > 0);
+}
+
+void Scheduler::add(std::unique_ptr<Sequence> sequence) {
+  wait(*sequence);
+  sequences_.emplace(sequence->id, std::move(sequence));
+}
+
+StepPlan Scheduler::schedule() {
+  StepPlan plan;
+  plan.number = ++step_number_;
+  Budget budget{.tokens = options_.max_num_batched_tokens, .prompt_rows = options_.max_prompt_logit_rows};
+  preempt_at_random(plan);
+  schedule_running(plan, budget);
+  if (plan.preempted == 0) schedule_waiting(plan, budget);
+  return plan;
+}
+
+Scheduler::WaitingKey Scheduler::waiting_key(const Sequence& sequence) const {
+  return {sequence.blocks.table.empty(), options_.priority_scheduling ? sequence.priority : 0, sequence.id.value};
+}
+
+void Scheduler::wait(Sequence& sequence) {
+  sequence.stage = SequenceStage::kWaiting;
+  waiting_.emplace(waiting_key(sequence), &sequence);
+}
+
+void Scheduler::preempt(Sequence& sequence) {
+  std::erase(running_, &sequence);
+  blocks_.release(sequence.blocks);
+  sequence.computed = 0;
+  ++counters_.preemptions;
+  wait(sequence);
+}
+
+void Scheduler::preempt_at_random(StepPlan& plan) {
+  if (options_.test_preempt_probability <= 0 || running_.empty()) return;
+  const auto next = [&] {
+    random_state_ ^= random_state_ << 13;
+    random_state_ ^= random_state_ >> 7;
+    random_state_ ^= random_state_ << 17;
+    return random_state_ >> 11;
+  };
+  if (static_cast<double>(next()) * 0x1p-53 >= options_.test_preempt_probability) return;
+  preempt(*running_[next() % running_.size()]);
+  ++plan.preempted;
+}
+
+void Scheduler::finish_load(SequenceId id, int64_t valid_tokens) {
+  auto* sequence = find(id);
+  BATON_CHECK(sequence != nullptr && sequence->stage == SequenceStage::kLoading, "sequence {}", id);
+  --loading_;
+  const int64_t valid = std::clamp(valid_tokens, sequence->computed, sequence->size());
+  sequence->external_tokens = valid - sequence->computed;
+  // The last token is always computed here, for its logits.
+  sequence->computed = std::min(valid, sequence->size() - 1);
+  blocks_.publish(sequence->blocks, sequence->tokens, sequence->computed);
+  wait(*sequence);
+}
+
+Scheduler::Removed Scheduler::remove(SequenceId id) {
+  auto sequence = extract(id);
+  if (sequence == nullptr) return {};
+  if (sequence->stage == SequenceStage::kLoading) {
+    --loading_;
+    auto held = blocks_.detach(sequence->blocks);
+    return {.sequence = std::move(sequence), .still_held = std::move(held)};
+  }
+  blocks_.release(sequence->blocks);
+  return {.sequence = std::move(sequence), .still_held = {}};
+}
+
+// Out of every list; blocks and `loading_` are left to the caller.
+std::unique_ptr<Sequence> Scheduler::extract(SequenceId id) {
+  const auto found = sequences_.find(id);
+  if (found == sequences_.end()) return nullptr;
+  auto sequence = std::move(found->second);
+  sequences_.erase(found);
+  if (sequence->stage == SequenceStage::kRunning) std::erase(running_, sequence.get());
+  if (sequence->stage == SequenceStage::kWaiting) waiting_.erase(waiting_key(*sequence));
+  return sequence;
+}
+
+Sequence* Scheduler::find(SequenceId id) {
+  const auto found = sequences_.find(id);
+  return found == sequences_.end() ? nullptr : found->second.get();
+}
+
+std::vector<SequenceId> Scheduler::ids() const {
+  std::vector<SequenceId> all;
+  for (const auto& [id, sequence] : sequences_) all.push_back(id);
+  std::ranges::sort(all);
+  return all;
+}
+
+std::optional<SequenceId> Scheduler::first_waiting() const {
+  if (waiting_.empty()) return std::nullopt;
+  return waiting_.begin()->second->id;
+}
+
+}  // namespace baton::engine

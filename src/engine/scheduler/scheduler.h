@@ -1,0 +1,132 @@
+// Continuous batching: which sequences compute which tokens in the next step, and who holds which blocks.
+//
+// Pure logic on the engine thread: no model, no clock, no connector. schedule() makes a plan, the worker runs it,
+// update() takes the results; between the two nothing else may be called. vLLM's semantics: one token budget, running
+// sequences first and then waiting ones; there are no prefill and decode phases, each sequence catches up with its
+// tokens; when blocks run out the last running sequence (by the priority policy: the least important, latest) is
+// preempted, to be recomputed; after a preemption nothing new starts in that step.
+//
+// Waiting sequences go by (priority with that policy, arrival), those that hold fetched KV before all others: they
+// could otherwise keep the blocks for which the head of the queue waits. A preempted sequence arrived before all that
+// have not run, so it comes back to the front.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/scheduler/sequence.h"
+#include "engine/scheduler/step_plan.h"
+#include "kv/block_manager.h"
+
+namespace baton::engine {
+
+struct SchedulerOptions {
+  int64_t max_model_len = 0;
+  int64_t max_num_batched_tokens = 0;
+  int64_t max_num_seqs = 0;
+  int64_t long_prefill_token_threshold = 0;  // 0: none
+  int64_t max_prompt_logit_rows = 0;         // of a step, over all sequences
+  bool priority_scheduling = false;
+  std::vector<TokenId> eos_token_ids;
+  double test_preempt_probability = 0;
+};
+
+// What a step brought one sequence.
+struct SequenceUpdate {
+  Sequence* sequence = nullptr;     // valid until the next call; owned by `finished` when that is set
+  std::vector<SampleResult> taken;  // new tokens, in order
+  std::optional<FinishReason> finish;
+  std::optional<TokenId> stop_token;
+  std::optional<Status> error;
+  bool first_token_mismatch = false;
+  std::optional<KvSave> save;
+  std::unique_ptr<Sequence> finished;
+};
+
+class Scheduler {
+ public:
+  Scheduler(SchedulerOptions options, kv::BlockManager& blocks);
+
+  void add(std::unique_ptr<Sequence> sequence);
+  StepPlan schedule();
+  std::vector<SequenceUpdate> update(const StepPlan& plan, StepResult result);
+
+  // A load ended: its first valid_tokens tokens are here and verified. The sequence goes on waiting, to run from there.
+  void finish_load(SequenceId id, int64_t valid_tokens);
+
+  // Takes a sequence out. Its blocks are free on return, except a loading one's: those come back still held, for the
+  // connector may yet write them.
+  struct Removed {
+    std::unique_ptr<Sequence> sequence;
+    std::vector<BlockId> still_held;
+  };
+  Removed remove(SequenceId id);
+
+  Sequence* find(SequenceId id);
+  int64_t running() const { return static_cast<int64_t>(running_.size()); }
+  int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }
+  int64_t loading() const { return loading_; }
+  bool has_sequences() const { return !sequences_.empty(); }
+  std::vector<SequenceId> ids() const;  // in order of arrival
+  std::optional<SequenceId> first_waiting() const;
+
+  struct Counters {
+    int64_t preemptions = 0;
+    int64_t prefix_queries = 0, prefix_hits = 0;  // tokens
+  };
+  const Counters& counters() const { return counters_; }
+
+ private:
+  struct Budget {
+    int64_t tokens = 0;
+    int64_t prompt_rows = 0;
+  };
+  enum class Admission : uint8_t { kRuns, kLoads, kNoRoom };
+  using WaitingKey = std::tuple<bool, int, int64_t>;  // holds no blocks, priority, arrival
+
+  // scheduler.cc
+  WaitingKey waiting_key(const Sequence& sequence) const;
+  void wait(Sequence& sequence);
+  void preempt(Sequence& sequence);
+  void preempt_at_random(StepPlan& plan);
+  std::unique_ptr<Sequence> extract(SequenceId id);
+
+  // scheduler_step.cc
+  void schedule_running(StepPlan& plan, Budget& budget);
+  bool make_room(Sequence& sequence, int64_t token_capacity, StepPlan& plan, Budget& budget);
+  Sequence& victim() const;
+  void take_back(SequenceId id, StepPlan& plan, Budget& budget);
+  int64_t next_chunk(const Sequence& sequence, const Budget& budget) const;
+  void add_step(Sequence& sequence, int64_t chunk, StepPlan& plan, Budget& budget);
+
+  // scheduler_admit.cc
+  void schedule_waiting(StepPlan& plan, Budget& budget);
+  Admission admit(Sequence& sequence, StepPlan& plan, Budget& budget);
+  Admission start_load(Sequence& sequence, StepPlan& plan);
+  std::vector<BlockId> find_prefix(Sequence& sequence);
+  void count_prefix(Sequence& sequence, int64_t hit_tokens);
+
+  // scheduler_update.cc
+  void take_samples(Sequence& sequence, std::vector<SampleResult> samples, SequenceUpdate& update);
+  void check_stop(const Sequence& sequence, TokenId token, SequenceUpdate& update) const;
+  void finish(Sequence& sequence, SequenceUpdate& update);
+
+  const SchedulerOptions options_;
+  kv::BlockManager& blocks_;
+  std::unordered_map<SequenceId, std::unique_ptr<Sequence>> sequences_;
+  std::vector<Sequence*> running_;  // in order of admission
+  std::map<WaitingKey, Sequence*> waiting_;
+  int64_t loading_ = 0;
+  uint64_t step_number_ = 0;
+  uint64_t random_state_ = 0x9e3779b97f4a7c15;
+  Counters counters_;
+};
+
+}  // namespace baton::engine

@@ -1,0 +1,57 @@
+// One live request as the scheduler sees it. Engine thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "engine/sampling/sampling_state.h"
+#include "engine/scheduler/step_plan.h"
+#include "kv/block_manager.h"
+
+namespace baton::engine {
+
+enum class SequenceStage : uint8_t {
+  kWaiting,  // may hold blocks already: KV that was fetched
+  kLoading,  // vLLM's WAITING_FOR_REMOTE_KVS: holds blocks that a connector fills
+  kRunning,
+};
+
+// How a sequence's KV may come from another engine.
+struct RemotePrefill {
+  int64_t token_count = 0;  // tokens the other engine says it has; 0: it does not say
+  std::optional<TokenId> last_token;
+};
+
+struct Sequence {
+  SequenceId id;
+  int priority = 0;
+  std::vector<TokenId> tokens;  // prompt, then outputs generated elsewhere before, then those generated here
+  int64_t prompt_count = 0;
+  int64_t given_count = 0;  // prompt and resumed outputs
+  SamplingState sampling;
+  kv::SequenceBlocks blocks;
+
+  SequenceStage stage = SequenceStage::kWaiting;
+  int64_t computed = 0;  // leading tokens whose KV is in the blocks
+  bool ran_before = false;
+
+  bool remote_decode = false;                   // keep the prompt's KV for another engine at the end
+  std::optional<RemotePrefill> remote_prefill;  // until decided
+  std::optional<TokenId> expected_first_token;  // what the prefill engine sampled
+  int64_t cached_tokens = 0;
+  int64_t external_tokens = 0;
+
+  int64_t next_prompt_target = 1;  // the next prompt token whose log-probability is to be had
+  std::vector<PromptResult> prompt_results;
+
+  int64_t size() const { return static_cast<int64_t>(tokens.size()); }
+  int64_t new_tokens() const { return size() - given_count; }
+  int64_t output_count() const { return size() - prompt_count; }
+  // Whole-prompt logits are needed: nothing may be taken from a cache.
+  bool needs_prompt_logits() const {
+    return sampling.params().prompt_logprobs.has_value() && next_prompt_target < prompt_count;
+  }
+};
+
+}  // namespace baton::engine

@@ -1,0 +1,32 @@
+// A tiny model for tests of the engine: its logits are a hash of every key and value that the block table leads to.
+//
+// It writes and reads the cache as a real model does, so a wrong table, a block reused too early, a missed or doubled
+// position or KV of another request gives other tokens. Rows are independent, as the exactness contract asks.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "models/model.h"
+
+namespace baton::engine::testing {
+
+struct FakeModelOptions {
+  int vocab_size = 97;
+  int layers = 2;
+  int kv_heads = 2;
+  int head_dim = 8;
+  int max_positions = 4096;
+  float spread = 4;            // logits lie in [-spread, spread]
+  int64_t throw_at_step = -1;  // the model dies at this step
+  int64_t nan_at_token = -1;   // a context that ends in this token gives logits that are not numbers
+  // Counts forward calls, where a test wants to know.
+  std::shared_ptr<std::atomic<int64_t>> steps;
+  // While true, forward waits from that step on: holds the engine inside a step.
+  std::shared_ptr<std::atomic<bool>> hold;
+  int64_t hold_from_step = 0;
+};
+
+std::unique_ptr<models::Model> make_fake_model(FakeModelOptions options = {});
+
+}  // namespace baton::engine::testing

@@ -1,0 +1,1 @@
+list(APPEND kv_sources block_hash.cc block_pool.cc block_manager.cc)
