@@ -1,0 +1,3 @@
+baton_test(NAME tokenizer_test SOURCES
+    tokenizer/golden_test.cc
+  DEPS baton_text)
