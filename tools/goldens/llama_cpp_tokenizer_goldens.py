@@ -15,6 +15,9 @@ from tokenizer_corpus import TEXTS
 
 OUT = pathlib.Path(__file__).resolve().parents[2] / "tests/data/tokenizers/smollm2_llama_cpp.json"
 
+# The same vocabulary cut by other pre-tokenizers.
+PRE = ["llama-bpe", "qwen2", "deepseek-llm", "deepseek-coder", "deepseek-v3", "gpt-2", "default"]
+
 
 def main():
     path = sys.argv[1]
@@ -31,10 +34,15 @@ def main():
         if with_bos != ids:
             case["with_bos"] = with_bos
         cases.append(case)
+    pre = {}
+    for name in PRE:
+        other = llama_cpp.Llama(model_path=path, vocab_only=True, verbose=False,
+                                kv_overrides={"tokenizer.ggml.pre": name})
+        pre[name] = [other.tokenize(text.encode(), add_bos=False, special=True) for text in TEXTS]
     digest = hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
     data = {"provenance": f"PyPI llama-cpp-python {llama_cpp.__version__}, {pathlib.Path(path).name} sha256 {digest}, "
                           "tools/goldens/llama_cpp_tokenizer_goldens.py",
-            "cases": cases}
+            "cases": cases, "pre": pre}
     OUT.write_text(json.dumps(data, ensure_ascii=False, separators=(",", ":")) + "\n")
     print(len(cases), "cases")
 

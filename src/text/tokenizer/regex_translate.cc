@@ -1,5 +1,8 @@
 #include "text/tokenizer/regex_translate.h"
 
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
 #include <cctype>
 #include <optional>
 
@@ -16,7 +19,10 @@ constexpr std::string_view kSpace =
     R"(\t-\r\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 constexpr std::string_view kNotSpace =
     R"(\x{0}-\x{8}\x{e}-\x{1f}\x{21}-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027}\x{202a}-\x{202e}\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff})";
-constexpr std::string_view kWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
+constexpr std::string_view kWordInClass = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
+// Outside of classes that engine goes by another table below U+0100, in which superscript digits and fractions are
+// word characters.
+constexpr std::string_view kWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
 constexpr std::string_view kHex = "0-9a-fA-F";
 
 class Translator {
@@ -46,6 +52,17 @@ class Translator {
   int class_depth_ = 0;
   std::string out_;
 };
+
+// PCRE2 reads "\p{Han}" as Script_Extensions, which takes in the punctuation that scripts share; "sc:" is the script.
+bool is_script(std::string_view name) {
+  const std::string pattern = fmt::format("\\p{{sc:{}}}", name);
+  int error = 0;
+  PCRE2_SIZE offset = 0;
+  pcre2_code* code =
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), PCRE2_UTF, &error, &offset, nullptr);
+  pcre2_code_free(code);
+  return code != nullptr;
+}
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -165,7 +182,12 @@ Result<std::string> Translator::property() {
   for (const std::string_view posix : {"alnum", "blank", "graph", "print", "punct", "xdigit", "word"}) {
     if (folded == posix) return unsupported("this property");
   }
-  return fmt::format("{{{}{}}}", negation, name);
+  for (const char c : name) {
+    if (!std::isalnum(static_cast<uint8_t>(c)) && std::string_view(" _-&").find(c) == std::string_view::npos) {
+      return unsupported("this property");
+    }
+  }
+  return fmt::format("{{{}{}{}}}", negation, is_script(name) ? "sc:" : "", name);
 }
 
 Result<void> Translator::escape() {
@@ -245,7 +267,7 @@ Result<std::string> Translator::class_escape(bool& is_set) {
     case 'S':
       return std::string(kNotSpace);
     case 'w':
-      return std::string(kWord);
+      return std::string(kWordInClass);
     case 'h':
       return std::string(kHex);
     case 'd':
