@@ -110,7 +110,7 @@ Result<void> Builder::index_added_tokens(const TokenDecoder& decoder) {
     if (token.special) out_.vocabulary.set_special(token.id, true);
     if (token.normalized && !out_.normalizer.empty()) {
       // Such a token also reads as its normalised content, as in the library (0.23).
-      SearchBudget budget;
+      SearchBudget budget(token.content.size());
       const std::string content = out_.normalizer.run(token.content, budget);
       out_.vocabulary.set_bytes(token.id, decoder.bytes(content));
       BATON_TRY(out_.normalized_tokens.add(token, content));

@@ -11,7 +11,7 @@ struct PipelineTokenizer::Call {
 };
 
 std::vector<TokenId> PipelineTokenizer::encode(std::string_view text, const EncodeOptions& options) const {
-  Call call{options, {}, {}};
+  Call call{options, SearchBudget(text.size()), {}};
   call.ids.reserve(text.size() / 3 + 8);
   if (options.add_special_tokens) call.ids = p_.before;
   if (p_.model->takes_bytes()) {

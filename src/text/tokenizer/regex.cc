@@ -2,6 +2,7 @@
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
+#include <time.h>
 
 #include <algorithm>
 #include <cctype>
@@ -17,7 +18,14 @@ constexpr uint32_t kDepthLimit = 100'000;
 constexpr uint32_t kHeapLimitKib = 64 * 1024;
 constexpr size_t kJitStackMax = 8u << 20;
 constexpr size_t kStartsPerSlice = 256;  // starting places tried between two looks at the clock
-constexpr auto kSearchTimeMax = std::chrono::seconds(5);
+constexpr auto kTimeBase = std::chrono::seconds(2);
+constexpr auto kTimePerMegabyte = std::chrono::seconds(2);
+
+std::chrono::nanoseconds thread_cpu_time() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+}
 
 // What one thread needs to match, made on first use.
 struct ThreadMemory {
@@ -48,10 +56,15 @@ ThreadMemory& thread_memory() {
 
 }  // namespace
 
+SearchBudget::SearchBudget(size_t text_bytes)
+    : limit_(kTimeBase + kTimePerMegabyte * (text_bytes >> 20)),
+      start_(std::chrono::steady_clock::now()),
+      cpu_start_(thread_cpu_time()) {}
+
 bool SearchBudget::look() {
-  const auto now = std::chrono::steady_clock::now();
-  if (!deadline_) deadline_ = now + kSearchTimeMax;
-  spent_ = spent_ || now > *deadline_;
+  // The cheap clock first: no thread uses more CPU time than passes.
+  if (std::chrono::steady_clock::now() - start_ < limit_) return spent_;
+  spent_ = spent_ || thread_cpu_time() - cpu_start_ > limit_;
   return spent_;
 }
 

@@ -14,20 +14,22 @@
 
 namespace baton::text {
 
-// The time that all searches of one text share. It only ever ends for patterns that backtrack without end: those of
-// the supported models are linear.
+// The CPU time that all searches of one text share, so that what else the machine does never changes a result. It only
+// ever ends for patterns that backtrack without end: those of the supported models are linear and need 1 % of it.
 class SearchBudget {
  public:
+  explicit SearchBudget(size_t text_bytes);
   // Looks at the clock once in a while; true when the time is over, and from then on.
   bool tick() { return spent_ || (++ticks_ % kTicksPerLook == 0 && look()); }
   bool look();
-  bool spent() const { return spent_; }
 
  private:
   static constexpr uint32_t kTicksPerLook = 16;
+  std::chrono::nanoseconds limit_;
+  std::chrono::steady_clock::time_point start_;
+  std::chrono::nanoseconds cpu_start_;
   uint32_t ticks_ = 0;
   bool spent_ = false;
-  std::optional<std::chrono::steady_clock::time_point> deadline_;
 };
 
 class Regex {

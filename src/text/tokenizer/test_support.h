@@ -1,6 +1,7 @@
 // What the tokenizer's tests share: files of tests/data/tokenizers, and a tokenizer.json turned into GGUF's form.
 #pragma once
 
+#include <ctime>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -10,6 +11,9 @@
 #include "text/tokenizer.h"
 
 namespace baton::text {
+
+// Of this process, so that a busy machine fails no test.
+inline double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 inline std::string tokenizer_data(const std::string& name) {
   return std::string(BATON_SOURCE_DIR) + "/tests/data/tokenizers/" + name;

@@ -1,8 +1,6 @@
 // UTF-8, normal forms and regular expressions against CPython and Oniguruma (tools/goldens/unicode_regex_goldens.py).
 #include <gtest/gtest.h>
 
-#include <chrono>
-
 #include "text/tokenizer/regex.h"
 #include "text/tokenizer/regex_translate.h"
 #include "text/tokenizer/test_support.h"
@@ -33,9 +31,9 @@ TEST(Unicode, NormalFormsAndLowerCaseAsCPython) {
 TEST(Unicode, LongRunsOfMarksAreLinear) {
   std::string text = "a";
   for (int i = 0; i < 250'000; ++i) text += i % 2 ? "\xCC\xA3" : "\xCC\x87";  // classes 220 and 230 in turn
-  const auto start = std::chrono::steady_clock::now();
+  const double start = cpu_seconds();
   const std::string out = normalize_unicode(text, NormalForm::kNfc);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+  EXPECT_LT(cpu_seconds() - start, 1.0);
   EXPECT_TRUE(out.starts_with("\xE1\xBA\xA1")) << "a with dot below composes first";
 }
 
@@ -50,7 +48,7 @@ TEST(Unicode, ByteAlphabetIsABijection) {
 
 std::vector<size_t> cut(const Regex& regex, const std::string& text) {
   std::vector<size_t> ends;
-  SearchBudget budget;
+  SearchBudget budget(text.size());
   size_t at = 0;
   const auto end_at = [&](size_t end) {
     if (end > at) ends.push_back(at = end);
@@ -102,14 +100,14 @@ TEST(Regex, RefusesWhatItCantBeSureOf) {
 }
 
 TEST(Regex, HostilePatternsEnd) {
-  const std::string text = std::string(1 << 20, 'a');
+  const std::string text = std::string(1 << 16, 'a');
   for (const char* pattern : {"(a+)+$x", "(?:a|aa)+b", ".*x", "(.*)(.*)(.*)(.*)x", "(?:a*)*b", "(a|b|ab)*c"}) {
     const auto regex = Regex::compile(pattern);
     ASSERT_TRUE(regex) << pattern;
-    const auto start = std::chrono::steady_clock::now();
-    SearchBudget budget;
+    const double start = cpu_seconds();
+    SearchBudget budget(text.size());
     regex->each_match(text, budget, [](Regex::Match) {});
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15)) << pattern;
+    EXPECT_LT(cpu_seconds() - start, 5.0) << pattern;
   }
 }
 
