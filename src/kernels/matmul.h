@@ -3,6 +3,8 @@
 // Exactness (docs/exactness.md, rules 1 to 3): a row of y depends only on that row of x and on W: never on how many
 // rows there are, which thread computes it, or whether oneDNN serves the op. Integer inside a group, fp32 across groups
 // in ascending order with fma; with KOrder::kTree the groups are first summed in 16 leaves, which are added as a tree.
+// The formula of each format stands at the head of matmul_ref.cc; all quantised formats and f32 and f16 give the same
+// bits on every instruction set, bf16 on portable and avx2 (avx512 uses vdpbf16ps, whose rounding is its own).
 #pragma once
 
 #include <cstdint>
@@ -11,6 +13,7 @@
 
 #include "base/compute_pool.h"
 #include "base/status.h"
+#include "kernels/panel_layout.h"
 #include "tensor/buffer.h"
 #include "tensor/cpu.h"
 #include "tensor/dtype.h"
@@ -57,9 +60,15 @@ class PackedMatrix {
   const MatmulSpec& spec() const { return spec_; }
   const std::byte* data() const { return data_.data(); }
   size_t bytes() const { return data_.size(); }
+  // Where the parts of a panel lie (panel_layout.h).
+  const PanelLayout& layout() const { return layout_; }
+  // Whether oneDNN was found fit to serve this matrix for many rows.
+  bool uses_onednn() const { return uses_onednn_; }
 
  private:
   MatmulSpec spec_;
+  PanelLayout layout_;
+  bool uses_onednn_ = false;
   tensor::Buffer data_;
 };
 
@@ -67,10 +76,12 @@ class PackedMatrix {
 class ActivationBuffer {
  public:
   ActivationBuffer() = default;
-  // Room for `max_rows` rows of up to `max_features` inputs in any format.
+  // Room for `max_rows` rows of up to `max_features` inputs in any format. kInvalidArgument for sizes below 1.
   static Result<ActivationBuffer> allocate(int64_t max_rows, int64_t max_features);
 
-  // x: [rows, features] fp32, row stride `x_stride` elements. Threads split over rows.
+  // x: [rows, features] fp32, row stride `x_stride` elements. Threads split over rows. int8 formats need a multiple of
+  // 32 (256) features. A group whose maximum is below 2^-120 becomes all zero with scale 0; one that holds a NaN or an
+  // infinity becomes zeros with scale NaN, so that every output it feeds is NaN.
   void quantize(const float* x, int64_t x_stride, int64_t rows, int64_t features, ActivationFormat format,
                 tensor::Isa isa, ComputePool& pool);
 
@@ -85,12 +96,17 @@ class ActivationBuffer {
   // ([rows, features / 32]), which formats with a minimum need.
   const float* scales() const { return scales_.as<float>(); }
   const int32_t* group_sums() const { return sums_.as<int32_t>(); }
+  // kInt8Group32: scale times sum of each group, [rows, features / 32].
+  const float* scaled_sums() const { return scaled_sums_.as<float>(); }
+  // kInt8Group256: [rows, features / 256, kShortSums]: the sums of the 8 runs of 32, then those of the 16 runs of 16.
+  static constexpr int kShortSums = 24;
+  const int16_t* short_sums() const { return short_sums_.as<int16_t>(); }
 
  private:
   ActivationFormat format_ = ActivationFormat::kF32;
   int64_t rows_ = 0, features_ = 0, row_stride_bytes_ = 0, scales_per_row_ = 0;
   int64_t max_rows_ = 0, max_features_ = 0;
-  tensor::Buffer values_, scales_, sums_;
+  tensor::Buffer values_, scales_, sums_, scaled_sums_, short_sums_;
 };
 
 // y[r, n] = sum_k x[r, k] W[n, k] (+ bias[n] added last, if bias is not null).

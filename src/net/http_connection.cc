@@ -76,8 +76,8 @@ class ConnectionResponder final : public HttpResponder {
         keep_alive_(head.keep_alive) {}
 
   Task<Result<void>> respond(HttpResponse response) override {
-    if (answered_) co_return fail(Code::kFailedPrecondition, "this request has been answered already");
-    answered_ = true;
+    if (answered()) co_return fail(Code::kFailedPrecondition, "this request has been answered already");
+    status_ = response.status;
     std::string head = response_head(response.status, response.headers);
     const bool bodiless = response.status < 200 || response.status == 204 || response.status == 304;
     if (!bodiless) fmt::format_to(std::back_inserter(head), "Content-Length: {}\r\n", response.body.size());
@@ -89,8 +89,8 @@ class ConnectionResponder final : public HttpResponder {
   }
 
   Task<Result<void>> begin_stream(int status, HttpHeaders headers) override {
-    if (answered_) co_return fail(Code::kFailedPrecondition, "this request has been answered already");
-    answered_ = true;
+    if (answered()) co_return fail(Code::kFailedPrecondition, "this request has been answered already");
+    status_ = status;
     streaming_ = true;
     // An HTTP/1.0 client knows no chunks: its body ends when the connection does.
     chunked_ = minor_version_ == 1;
@@ -121,7 +121,8 @@ class ConnectionResponder final : public HttpResponder {
     co_return written;
   }
 
-  bool answered() const override { return answered_; }
+  bool answered() const override { return status_ != 0; }
+  int status() const override { return status_; }
   bool client_gone() const override { return connection_.client_gone_; }
   // Called at once when the client has gone already.
   void on_client_gone(std::function<void()> callback) override {
@@ -162,7 +163,8 @@ class ConnectionResponder final : public HttpResponder {
   const bool is_head_;
   const int minor_version_;
   bool keep_alive_;
-  bool answered_ = false, streaming_ = false, chunked_ = false, complete_ = false;
+  int status_ = 0;
+  bool streaming_ = false, chunked_ = false, complete_ = false;
 };
 
 HttpConnection::HttpConnection(std::unique_ptr<Stream> stream, std::shared_ptr<Shared> shared)

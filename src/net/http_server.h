@@ -25,6 +25,7 @@ class HttpResponder {
   virtual Task<Result<void>> write_chunk(std::string_view data) = 0;
   virtual Task<Result<void>> end_stream() = 0;
   virtual bool answered() const = 0;  // a status line has been sent
+  virtual int status() const = 0;     // the one sent; 0 before
   // True once the client has closed or reset its side: found while the handler runs, within 100 ms. An answer can still
   // be written to a client that has only ended its sending side.
   virtual bool client_gone() const = 0;

@@ -49,8 +49,8 @@ struct PullResult {
   // Tokens from the start that are here and verified: token_count on success; on failure, the longest good prefix.
   int64_t valid_tokens = 0;
   int64_t bytes = 0;
-  double seconds = 0;       // from start() until verified
-  Result<void> outcome;     // why it stopped short, if it did
+  double seconds = 0;    // from start() until verified
+  Result<void> outcome;  // why it stopped short, if it did
 };
 
 class KvConsumer {

@@ -20,6 +20,7 @@ struct TensorEntry {
   std::string name;
   tensor::DType dtype = tensor::DType::kF32;
   std::vector<int64_t> shape;
+  // GGUF: aligned as the file says (32 by default). safetensors: of any alignment, so read it with memcpy.
   const std::byte* data = nullptr;
   int64_t bytes = 0;
   int file_index = 0;

@@ -1,0 +1,26 @@
+// Everything `baton serve` reads of a checkpoint besides its weights: tokenizer, chat template, end tokens, defaults.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+#include "weights/checkpoint.h"
+
+namespace baton::apps {
+
+struct ModelFiles {
+  std::unique_ptr<text::Tokenizer> tokenizer;
+  std::unique_ptr<text::ChatTemplate> chat_template;  // null: the checkpoint has none
+  std::vector<TokenId> eos_token_ids;
+  nlohmann::json generation_config = nlohmann::json::object();
+};
+
+// `chat_template_file`: takes the place of the checkpoint's own template when not empty.
+Result<ModelFiles> load_model_files(const weights::Checkpoint& checkpoint, const std::string& chat_template_file);
+
+}  // namespace baton::apps

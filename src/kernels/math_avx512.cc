@@ -1,0 +1,9 @@
+#include "kernels/vec16_avx512.h"
+//
+#include "kernels/math_arrays_impl.h"
+
+namespace baton::kernels {
+
+const MathOps kMathAvx512 = {.exp = exp_array, .log = log_array};
+
+}  // namespace baton::kernels

@@ -1,0 +1,185 @@
+// Speed of every weight format for one row (decode: bytes of weights a second) and 512 rows (prefill: operations a
+// second), each beside what this machine can do, measured in the same run: reading memory, and vpdpbusd or fma in
+// registers. Weights of one row's run are larger than the caches.
+//
+//   matmul_bench [--threads N] [--isa NAME] [--filter TEXT] [--outputs N] [--features K]
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ctime>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/matmul.h"
+#include "kernels/matmul_peak.h"
+#include "tensor/float_convert.h"
+
+namespace baton::kernels {
+namespace {
+
+using tensor::DType;
+
+struct Options {
+  int threads = 1;
+  tensor::Isa isa = tensor::detect_isa();
+  std::string filter;
+  int64_t outputs = 4096, features = 4096;
+};
+
+// CPU time of the calling thread, which spins while others work: a shared machine distorts it less than wall time.
+double thread_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+double seconds_of(const std::function<void()>& body) {
+  const double begin = thread_seconds();
+  body();
+  return thread_seconds() - begin;
+}
+
+// The best of several runs: the machine may be shared.
+double best_seconds(int runs, const std::function<void()>& body) {
+  double best = 1e30;
+  for (int i = 0; i < runs; ++i) best = std::min(best, seconds_of(body));
+  return best;
+}
+
+double read_bytes_per_second(ComputePool& pool) {
+  constexpr size_t kBytes = size_t{256} << 20;
+  auto buffer = tensor::Buffer::allocate(kBytes);
+  if (!buffer) return 0;
+  std::memset(buffer->data(), 1, kBytes);
+  volatile uint64_t sink = 0;
+  const double seconds = best_seconds(5, [&] {
+    pool.parallel_for(kBytes / 64, 64, [&](int64_t begin, int64_t end) {
+      sink = sink + read_lines(buffer->data() + begin * 64, end - begin);
+    });
+  });
+  return kBytes / seconds;
+}
+
+double peak_operations_per_second(ComputePool& pool, double (*burn)(int64_t)) {
+  constexpr int64_t kSteps = 4'000'000;
+  volatile double operations = 0;
+  const double seconds = best_seconds(3, [&] { pool.run([&](int) { operations = burn(kSteps); }); });
+  return operations * pool.threads() / seconds;
+}
+
+// Small random weights with finite scales, written as the file has them.
+std::vector<std::byte> random_rows(DType dtype, int64_t elements) {
+  std::vector<std::byte> bytes(static_cast<size_t>(tensor::dtype_bytes(dtype, elements)));
+  std::mt19937 random(1);
+  for (size_t i = 0; i + 4 <= bytes.size(); i += 4) {
+    const auto word = static_cast<uint32_t>(random());
+    std::memcpy(bytes.data() + i, &word, 4);
+  }
+  const auto& info = tensor::dtype_info(dtype);
+  const uint16_t scale = tensor::float_to_f16(0.01f);
+  for (size_t at = 0; at < bytes.size(); at += static_cast<size_t>(info.block_bytes)) {
+    if (info.block_elements == 1) {
+      const float value = static_cast<float>(random() % 1024) / 4096.0f - 0.125f;
+      const uint16_t half = dtype == DType::kF16 ? tensor::float_to_f16(value) : tensor::float_to_bf16(value);
+      if (info.block_bytes == 4)
+        std::memcpy(bytes.data() + at, &value, 4);
+      else
+        std::memcpy(bytes.data() + at, &half, 2);
+      continue;
+    }
+    std::memcpy(bytes.data() + at + (dtype == DType::kQ6_K ? 208 : 0), &scale, 2);
+    if (dtype != DType::kQ6_K && dtype != DType::kQ8_0 && dtype != DType::kQ4_0 && dtype != DType::kQ5_0) {
+      std::memcpy(bytes.data() + at + 2, &scale, 2);
+    }
+  }
+  return bytes;
+}
+
+struct Limits {
+  double read, int8, bf16, f32;
+};
+
+void bench_format(DType dtype, KOrder order, const Options& options, const Limits& limits, ComputePool& pool) {
+  const int64_t outputs = options.outputs, features = options.features;
+  const MatmulSpec spec{.out_features = outputs,
+                        .in_features = features,
+                        .dtype = dtype,
+                        .k_order = order,
+                        .tree_unit = order == KOrder::kTree ? 256 : 0,
+                        .isa = options.isa};
+  const auto rows = random_rows(dtype, outputs * features);
+  // Enough copies that one row's weights come from memory, not from a cache.
+  std::vector<PackedMatrix> copies;
+  size_t bytes = 0;
+  while (copies.empty() || bytes < (size_t{192} << 20)) {
+    auto matrix = PackedMatrix::reserve(spec);
+    if (!matrix) {
+      fmt::print("{}: {}\n", tensor::dtype_name(dtype), matrix.error().to_string());
+      return;
+    }
+    matrix->pack_rows(0, outputs, rows.data());
+    bytes += matrix->bytes();
+    copies.push_back(std::move(*matrix));
+  }
+  constexpr int64_t kManyRows = 512;
+  std::vector<float> x(static_cast<size_t>(kManyRows * features), 0.5f);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 255) / 127.0f - 1.0f;
+  std::vector<float> y(static_cast<size_t>(kManyRows * outputs));
+  auto activations = ActivationBuffer::allocate(kManyRows, features);
+  if (!activations) return;
+  const auto multiply = [&](const PackedMatrix& w) { matmul(w, *activations, nullptr, y.data(), outputs, pool); };
+  const auto run = [&](int64_t row_count, int runs, size_t used) {
+    activations->quantize(x.data(), features, row_count, features, activation_format(dtype), options.isa, pool);
+    return best_seconds(runs, [&] {
+      for (size_t i = 0; i < used; ++i) multiply(copies[i]);
+    });
+  };
+  const double one = static_cast<double>(bytes) / run(1, 5, copies.size());
+  const double operations = 2.0 * static_cast<double>(outputs * features);
+  const double eight = operations * 8 * static_cast<double>(copies.size()) / run(8, 2, copies.size());
+  const double many = operations * kManyRows / run(kManyRows, 3, 1);
+  const double peak = dtype == DType::kBF16                          ? limits.bf16
+                      : tensor::dtype_info(dtype).block_elements > 1 ? limits.int8
+                                                                     : limits.f32;
+  fmt::print("{:6} {:10} 1 row {:6.1f} GB/s {:4.0f} %   8 rows {:7.1f} GOP/s   512 rows {:7.1f} GOP/s {:4.0f} %\n",
+             tensor::dtype_name(dtype), order == KOrder::kTree ? "tree" : "sequential", one / 1e9,
+             100 * one / limits.read, eight / 1e9, many / 1e9, 100 * many / peak);
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string flag = argv[i], value = argv[i + 1];
+    if (flag == "--threads") options.threads = std::stoi(value);
+    if (flag == "--isa") options.isa = tensor::parse_isa(value).value_or(options.isa);
+    if (flag == "--filter") options.filter = value;
+    if (flag == "--outputs") options.outputs = std::stoll(value);
+    if (flag == "--features") options.features = std::stoll(value);
+  }
+  ComputePool pool({.threads = options.threads});
+  const bool wide = tensor::detect_isa() == tensor::Isa::kAvx512;
+  Limits limits{read_bytes_per_second(pool), 0, 0, 0};
+  if (wide) {
+    limits.int8 = peak_operations_per_second(pool, burn_vnni);
+    limits.bf16 = peak_operations_per_second(pool, burn_bf16);
+    limits.f32 = peak_operations_per_second(pool, burn_fma);
+  }
+  fmt::print(
+      "limits at {} threads: read {:.1f} GB/s, int8 {:.0f}, bf16 {:.0f}, f32 {:.0f} GOP/s; kernels: {}; W {} x {}\n",
+      options.threads, limits.read / 1e9, limits.int8 / 1e9, limits.bf16 / 1e9, limits.f32 / 1e9,
+      tensor::isa_name(options.isa), options.outputs, options.features);
+  for (DType dtype : {DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ8_0, DType::kQ4_K, DType::kQ5_K,
+                      DType::kQ6_K, DType::kBF16, DType::kF16, DType::kF32}) {
+    if (!options.filter.empty() && tensor::dtype_name(dtype).find(options.filter) == std::string_view::npos) continue;
+    for (KOrder order : {KOrder::kSequential, KOrder::kTree}) bench_format(dtype, order, options, limits, pool);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace baton::kernels
+
+int main(int argc, char** argv) { return baton::kernels::run(argc, argv); }

@@ -1,0 +1,42 @@
+// The inner products of one tile: at most 4 rows of x and a few panels of W over one range of K, summed from zero in
+// ascending order. Each instruction set has one function per format; matmul.cc cuts the product into tiles.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/panel_layout.h"
+#include "tensor/cpu.h"
+#include "tensor/dtype.h"
+
+namespace baton::kernels {
+
+inline constexpr int kTileRows = 4;
+
+// bf16 in sequence: inputs that are summed from zero before they are added to the sum of those before. oneDNN's bf16
+// kernel cuts K so (found by trial over K from 32 to 28672), and must be matched bit for bit.
+constexpr int64_t bf16_span(int64_t in_features) { return in_features > 1024 ? 1024 : 512; }
+
+struct MatmulTile {
+  const PanelLayout* layout = nullptr;
+  const std::byte* panels = nullptr;  // first panel; the next is layout->panel_bytes on (bf16: 64 bytes on)
+  int panel_count = 0;                // 1 .. panels_per_tile(dtype); bf16: always 4
+  int rows = 0;                       // 1 .. kTileRows
+  const std::byte* x = nullptr;       // the tile's first row, in its activation format
+  int64_t x_stride = 0;               // bytes
+  // Of the tile's first row; strides follow from `features`. See ActivationBuffer.
+  const float* x_scales = nullptr;
+  const int32_t* sums = nullptr;
+  const float* scaled_sums = nullptr;
+  const int16_t* short_sums = nullptr;
+  int64_t features = 0;            // K
+  int64_t k_begin = 0, k_end = 0;  // multiples of weight_group (k_end: or K)
+  float* out = nullptr;            // [rows][panel_count * 16], 64-byte aligned
+};
+
+using TileFunction = void (*)(const MatmulTile&);
+TileFunction matmul_tile_ref(tensor::DType dtype);
+TileFunction matmul_tile_avx2(tensor::DType dtype);
+TileFunction matmul_tile_avx512(tensor::DType dtype);
+
+}  // namespace baton::kernels

@@ -1,0 +1,298 @@
+// Packing of file rows into panels, and single rows back to fp32. Packing runs once, at load.
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "base/check.h"
+#include "kernels/gguf_block.h"
+#include "kernels/matmul.h"
+#include "kernels/matmul_onednn.h"
+#include "kernels/panel_layout.h"
+#include "tensor/float_convert.h"
+
+namespace baton::kernels {
+namespace {
+
+using tensor::DType;
+
+int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+
+bool is_k_quant(DType dtype) { return dtype == DType::kQ4_K || dtype == DType::kQ5_K || dtype == DType::kQ6_K; }
+bool is_q5(DType dtype) { return dtype == DType::kQ5_0 || dtype == DType::kQ5_1 || dtype == DType::kQ5_K; }
+bool has_min(DType dtype) {
+  return dtype == DType::kQ4_1 || dtype == DType::kQ5_1 || dtype == DType::kQ4_K || dtype == DType::kQ5_K;
+}
+bool is_supported(DType dtype) { return dtype != DType::kI8 && dtype != DType::kI32 && dtype != DType::kI64; }
+bool is_plain(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16; }
+
+uint32_t load32(const uint8_t* bytes) {
+  uint32_t value;
+  std::memcpy(&value, bytes, sizeof(value));
+  return value;
+}
+void store32(std::byte* bytes, uint32_t value) { std::memcpy(bytes, &value, sizeof(value)); }
+
+// 32 codes of one row into the sections of their group.
+void pack_codes(DType dtype, const PanelLayout& layout, std::byte* panel, int row, int64_t group,
+                const uint8_t* codes) {
+  if (dtype == DType::kQ8_0) {
+    for (int step = 0; step < 8; ++step) store32(panel + group * 512 + step * 64 + row * 4, load32(codes + 4 * step));
+    return;
+  }
+  for (int line = 0; line < 4; ++line) {
+    const uint32_t low = load32(codes + 8 * line) & 0x0f0f0f0fu;
+    const uint32_t high = load32(codes + 8 * line + 4) & 0x0f0f0f0fu;
+    store32(panel + group * 256 + line * 64 + row * 4, low | high << 4);
+  }
+  if (is_q5(dtype)) {
+    uint32_t bits = 0;
+    for (int step = 0; step < 8; ++step) bits |= (load32(codes + 4 * step) >> 4 & 0x01010101u) << step;
+    store32(panel + layout.high + group * 64 + row * 4, bits);
+  } else if (dtype == DType::kQ6_K) {
+    for (int line = 0; line < 2; ++line) {
+      uint32_t bits = 0;
+      for (int t = 0; t < 4; ++t) bits |= (load32(codes + 16 * line + 4 * t) >> 4 & 0x03030303u) << 2 * t;
+      store32(panel + layout.high + group * 128 + line * 64 + row * 4, bits);
+    }
+  }
+}
+
+void pack_quantized_row(const MatmulSpec& spec, const PanelLayout& layout, std::byte* panel, int row,
+                        const std::byte* bytes) {
+  const auto& info = tensor::dtype_info(spec.dtype);
+  const bool k_quant = is_k_quant(spec.dtype);
+  const int pairs = spec.dtype == DType::kQ6_K ? 8 : 4;
+  for (int64_t b = 0; b < spec.in_features / info.block_elements; ++b) {
+    GgufBlock block;
+    read_gguf_block(spec.dtype, bytes + b * info.block_bytes, block);
+    const int groups = info.block_elements / 32;
+    for (int g = 0; g < groups; ++g) {
+      pack_codes(spec.dtype, layout, panel, row, b * groups + g, block.codes + 32 * g);
+    }
+    std::memcpy(panel + layout.scales + b * 32 + row * 2, &block.scale, 2);
+    if (has_min(spec.dtype)) std::memcpy(panel + layout.mins + b * 32 + row * 2, &block.min, 2);
+    if (!k_quant) continue;
+    for (int p = 0; p < pairs; ++p) {
+      std::memcpy(panel + layout.sub_scales + (b * pairs + p) * 32 + row * 2, block.sub_scales + 2 * p, 2);
+      if (has_min(spec.dtype)) {
+        std::memcpy(panel + layout.sub_mins + (b * pairs + p) * 32 + row * 2, block.sub_mins + 2 * p, 2);
+      }
+    }
+  }
+}
+
+// Byte of input k in a plain panel.
+int64_t plain_offset(DType dtype, int row, int64_t k) {
+  if (dtype == DType::kF32) return k * 64 + row * 4;
+  if (dtype == DType::kF16) return k * 32 + row * 2;
+  return k / 2 * 256 + row * 4 + k % 2 * 2;
+}
+
+void pack_plain_row(const MatmulSpec& spec, std::byte* panel, int row, const std::byte* bytes) {
+  const int size = tensor::dtype_info(spec.dtype).block_bytes;
+  for (int64_t k = 0; k < spec.in_features; ++k) {
+    std::memcpy(panel + plain_offset(spec.dtype, row, k), bytes + k * size, size);
+  }
+}
+
+float read_f16(const std::byte* bytes) {
+  uint16_t value;
+  std::memcpy(&value, bytes, sizeof(value));
+  return tensor::f16_to_float(value);
+}
+
+float read_plain(DType dtype, const std::byte* bytes) {
+  if (dtype == DType::kF16) return read_f16(bytes);
+  if (dtype == DType::kBF16) {
+    uint16_t value;
+    std::memcpy(&value, bytes, sizeof(value));
+    return tensor::bf16_to_float(value);
+  }
+  float value;
+  std::memcpy(&value, bytes, sizeof(value));
+  return value;
+}
+
+// The factor and the minimum of a run of inputs that share them.
+struct RunScale {
+  float scale, min;
+};
+RunScale run_scale(DType dtype, const PanelLayout& layout, const std::byte* panel, int row, int64_t run,
+                   int runs_per_block) {
+  const int64_t block = run / runs_per_block;
+  RunScale out{read_f16(panel + layout.scales + block * 32 + row * 2), 0.0f};
+  if (has_min(dtype)) out.min = read_f16(panel + layout.mins + block * 32 + row * 2);
+  if (!is_k_quant(dtype)) return out;
+  const int64_t at = run / 2 * 32 + row * 2 + run % 2;
+  const auto factor = static_cast<uint8_t>(panel[layout.sub_scales + at]);
+  out.scale *= dtype == DType::kQ6_K ? static_cast<float>(static_cast<int8_t>(factor)) : static_cast<float>(factor);
+  if (has_min(dtype)) out.min = -(out.min * static_cast<float>(static_cast<uint8_t>(panel[layout.sub_mins + at])));
+  return out;
+}
+
+Result<void> check_spec(const MatmulSpec& spec) {
+  const auto& info = tensor::dtype_info(spec.dtype);
+  if (!is_supported(spec.dtype))
+    return fail(Code::kUnimplemented, "a weight matrix of {} can't be multiplied", info.name);
+  // 2^40 elements is far beyond any model and keeps every size below in 64 bits.
+  if (spec.out_features < 1 || spec.in_features < 1 || spec.out_features > (int64_t{1} << 40) / spec.in_features) {
+    return fail(Code::kInvalidArgument, "a weight matrix of {} x {}: sizes must be at least 1 and their product sane",
+                spec.out_features, spec.in_features);
+  }
+  if (spec.in_features % info.block_elements != 0) {
+    return fail(Code::kInvalidArgument, "{} inputs do not fill whole blocks of {} ({} each)", spec.in_features,
+                info.name, info.block_elements);
+  }
+  if (spec.k_order == KOrder::kSequential) return {};
+  if (spec.tree_unit < 1 || spec.in_features % spec.tree_unit != 0 || spec.tree_unit % weight_group(spec.dtype) != 0) {
+    return fail(Code::kInvalidArgument, "tree unit {} must divide {} inputs and hold whole groups of {} ({} each)",
+                spec.tree_unit, spec.in_features, info.name, weight_group(spec.dtype));
+  }
+  return {};
+}
+
+}  // namespace
+
+int64_t weight_group(DType dtype) {
+  if (dtype == DType::kBF16) return 2;
+  return tensor::dtype_info(dtype).block_elements;
+}
+
+int code_offset(DType dtype) {
+  switch (dtype) {
+    case DType::kQ4_0:
+      return 8;
+    case DType::kQ5_0:
+      return 16;
+    case DType::kQ6_K:
+      return 32;
+    case DType::kQ8_0:
+      return 128;
+    default:
+      return 0;
+  }
+}
+
+PanelLayout panel_layout(DType dtype, int64_t out_features, int64_t in_features) {
+  PanelLayout layout;
+  layout.panels = (out_features + 15) / 16;
+  if (dtype == DType::kF32 || dtype == DType::kF16) {
+    layout.panel_bytes = round_up(in_features * 16 * tensor::dtype_info(dtype).block_bytes, 64);
+    return layout;
+  }
+  if (dtype == DType::kBF16) {
+    layout.panels = round_up(layout.panels, 4);
+    layout.panel_bytes = round_up(in_features, 32) * 32;
+    return layout;
+  }
+  const int64_t groups = in_features / 32;
+  const int64_t blocks = in_features / tensor::dtype_info(dtype).block_elements;
+  int64_t end = groups * (dtype == DType::kQ8_0 ? 512 : 256);
+  const auto section = [&end](int64_t bytes) {
+    const int64_t at = end;
+    end = round_up(end + bytes, 64);
+    return at;
+  };
+  if (is_q5(dtype)) layout.high = section(groups * 64);
+  if (dtype == DType::kQ6_K) layout.high = section(groups * 128);
+  layout.scales = section(blocks * 32);
+  if (has_min(dtype)) layout.mins = section(blocks * 32);
+  if (is_k_quant(dtype)) layout.sub_scales = section(blocks * (dtype == DType::kQ6_K ? 256 : 128));
+  if (is_k_quant(dtype) && has_min(dtype)) layout.sub_mins = section(blocks * 128);
+  layout.panel_bytes = end;
+  return layout;
+}
+
+void unpack_codes(DType dtype, const PanelLayout& layout, const std::byte* panel, int row, int64_t group,
+                  uint8_t codes[32]) {
+  const auto* bytes = reinterpret_cast<const uint8_t*>(panel);
+  for (int k = 0; k < 32; ++k) {
+    const int step = k / 4;
+    const int at = row * 4 + k % 4;
+    if (dtype == DType::kQ8_0) {
+      codes[k] = bytes[group * 512 + step * 64 + at];
+      continue;
+    }
+    const uint8_t pair = bytes[group * 256 + step / 2 * 64 + at];
+    codes[k] = step % 2 == 0 ? pair & 0x0f : pair >> 4;
+    if (is_q5(dtype)) {
+      codes[k] = static_cast<uint8_t>(codes[k] | (bytes[layout.high + group * 64 + at] >> step & 1) << 4);
+    } else if (dtype == DType::kQ6_K) {
+      const uint8_t high = bytes[layout.high + group * 128 + step / 4 * 64 + at];
+      codes[k] = static_cast<uint8_t>(codes[k] | (high >> 2 * (step % 4) & 3) << 4);
+    }
+  }
+}
+
+ActivationFormat activation_format(DType weight) {
+  switch (weight) {
+    case DType::kF32:
+    case DType::kF16:
+      return ActivationFormat::kF32;
+    case DType::kBF16:
+      return ActivationFormat::kBF16;
+    case DType::kQ4_K:
+    case DType::kQ5_K:
+    case DType::kQ6_K:
+      return ActivationFormat::kInt8Group256;
+    default:
+      return ActivationFormat::kInt8Group32;
+  }
+}
+
+Result<PackedMatrix> PackedMatrix::reserve(const MatmulSpec& spec) {
+  BATON_TRY(check_spec(spec));
+  PackedMatrix matrix;
+  matrix.spec_ = spec;
+  matrix.layout_ = panel_layout(spec.dtype, spec.out_features, spec.in_features);
+  matrix.uses_onednn_ = onednn_can_serve(spec);
+  BATON_TRY_ASSIGN(matrix.data_, tensor::Buffer::allocate(static_cast<size_t>(matrix.layout_.panels) *
+                                                          static_cast<size_t>(matrix.layout_.panel_bytes)));
+  return matrix;
+}
+
+void PackedMatrix::pack_rows(int64_t row_begin, int64_t row_count, const std::byte* rows) {
+  BATON_CHECK(row_begin % kPanelRows == 0 && row_begin >= 0 && row_begin + row_count <= spec_.out_features,
+              "rows {} + {} of {}", row_begin, row_count, spec_.out_features);
+  BATON_CHECK(row_count % kPanelRows == 0 || row_begin + row_count == spec_.out_features, "{} rows", row_count);
+  const int64_t row_bytes = tensor::dtype_bytes(spec_.dtype, spec_.in_features);
+  for (int64_t i = 0; i < row_count; ++i) {
+    const int64_t n = row_begin + i;
+    std::byte* panel = data_.data() + panel_offset(layout_, spec_.dtype, n / kPanelRows);
+    const int row = static_cast<int>(n % kPanelRows);
+    if (is_plain(spec_.dtype)) {
+      pack_plain_row(spec_, panel, row, rows + i * row_bytes);
+    } else {
+      pack_quantized_row(spec_, layout_, panel, row, rows + i * row_bytes);
+    }
+  }
+}
+
+void unpack_row(const PackedMatrix& w, int64_t index, float* out) {
+  const auto& spec = w.spec();
+  const DType dtype = spec.dtype;
+  BATON_CHECK(index >= 0 && index < spec.out_features, "row {} of {}", index, spec.out_features);
+  const auto& layout = w.layout();
+  const std::byte* panel = w.data() + panel_offset(layout, dtype, index / PackedMatrix::kPanelRows);
+  const int row = static_cast<int>(index % PackedMatrix::kPanelRows);
+  if (is_plain(dtype)) {
+    for (int64_t k = 0; k < spec.in_features; ++k) out[k] = read_plain(dtype, panel + plain_offset(dtype, row, k));
+    return;
+  }
+  const int run_length = dtype == DType::kQ6_K ? 16 : 32;
+  const int runs_per_block = tensor::dtype_info(dtype).block_elements / run_length;
+  const int offset = code_offset(dtype);
+  for (int64_t group = 0; group < spec.in_features / 32; ++group) {
+    uint8_t codes[32];
+    unpack_codes(dtype, layout, panel, row, group, codes);
+    for (int begin = 0; begin < 32; begin += run_length) {
+      const auto run = run_scale(dtype, layout, panel, row, (group * 32 + begin) / run_length, runs_per_block);
+      for (int k = begin; k < begin + run_length; ++k) {
+        const float product = run.scale * static_cast<float>(codes[k] - offset);
+        out[group * 32 + k] = has_min(dtype) ? product + run.min : product;
+      }
+    }
+  }
+}
+
+}  // namespace baton::kernels

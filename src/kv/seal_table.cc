@@ -1,0 +1,120 @@
+#include "kv/seal_table.h"
+
+#include <atomic>
+
+#include "base/check.h"
+#include "base/hash.h"
+
+namespace baton::kv {
+namespace {
+
+constexpr int kTokensAt = 8;
+constexpr int kChecksumsAt = 16;
+
+// The table is shared between processes, so its words are read and written by these and by nothing else.
+// (std::atomic_ref of a const object came only after C++23.)
+uint64_t load64(const std::byte* at, int order) {
+  const auto* word = reinterpret_cast<const uint64_t*>(at);
+  return order == __ATOMIC_ACQUIRE ? __atomic_load_n(word, __ATOMIC_ACQUIRE) : __atomic_load_n(word, __ATOMIC_RELAXED);
+}
+uint32_t load32(const std::byte* at) {
+  return __atomic_load_n(reinterpret_cast<const uint32_t*>(at), __ATOMIC_RELAXED);
+}
+void store64(std::byte* at, uint64_t value) {
+  __atomic_store_n(reinterpret_cast<uint64_t*>(at), value, __ATOMIC_RELAXED);
+}
+void store32(std::byte* at, uint32_t value) {
+  __atomic_store_n(reinterpret_cast<uint32_t*>(at), value, __ATOMIC_RELAXED);
+}
+void publish64(std::byte* at, uint64_t value) {
+  __atomic_store_n(reinterpret_cast<uint64_t*>(at), value, __ATOMIC_RELEASE);
+}
+// Orders plain reads of block bytes before the generation is read again. ThreadSanitizer knows no fences; for it the
+// acquire load that follows has to do.
+void read_fence() {
+#if !defined(__SANITIZE_THREAD__) && !__has_feature(thread_sanitizer)
+  std::atomic_thread_fence(std::memory_order_acquire);
+#endif
+}
+void write_fence() {
+#if !defined(__SANITIZE_THREAD__) && !__has_feature(thread_sanitizer)
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+}
+
+}  // namespace
+
+uint64_t unit_checksum(const PagedGeometry& geometry, const std::byte* block, int layer, int kv_head, int tokens) {
+  const auto bytes = static_cast<size_t>(geometry.sealed_bytes(tokens));
+  Xxh3Stream hash;
+  hash.update({block + geometry.offset(0, layer, 0, kv_head), bytes});
+  hash.update({block + geometry.offset(0, layer, 1, kv_head), bytes});
+  return hash.digest();
+}
+
+Result<SealReader> SealReader::over(std::span<const std::byte> memory, int units_per_block, int64_t block_count) {
+  const auto needed = table_bytes(units_per_block, block_count);
+  if (units_per_block <= 0 || block_count < 0 || memory.size() < static_cast<size_t>(needed) ||
+      reinterpret_cast<uintptr_t>(memory.data()) % 64 != 0) {
+    return fail(Code::kInvalidArgument, "seal table of {} bytes for {} blocks of {} units: {} aligned bytes are needed",
+                memory.size(), block_count, units_per_block, needed);
+  }
+  return SealReader(memory.data(), units_per_block, block_count);
+}
+
+uint64_t SealReader::generation(int64_t block) const { return load64(record(block), __ATOMIC_ACQUIRE); }
+
+Result<Seal> SealReader::read(int64_t block, std::span<uint64_t> checksums) const {
+  BATON_CHECK(block >= 0 && block < block_count_ && checksums.size() == static_cast<size_t>(units_));
+  const std::byte* at = record(block);
+  const uint64_t before = load64(at, __ATOMIC_ACQUIRE);
+  const uint32_t tokens = load32(at + kTokensAt);
+  for (size_t u = 0; u < checksums.size(); ++u) checksums[u] = load64(at + kChecksumsAt + 8 * u, __ATOMIC_RELAXED);
+  if (generation_is_open(before) || tokens == 0 || !unchanged(block, before)) {
+    return fail(Code::kFailedPrecondition, "block {} is not sealed (generation {})", block, before);
+  }
+  return Seal{before, static_cast<int>(tokens)};
+}
+
+bool SealReader::unchanged(int64_t block, uint64_t expected) const {
+  read_fence();
+  return generation(block) == expected;
+}
+
+Result<SealTable> SealTable::over(std::span<std::byte> memory, const PagedGeometry& geometry,
+                                  std::span<const std::byte> arena) {
+  if (geometry.block_bytes() <= 0) return fail(Code::kInvalidArgument, "KV geometry has no bytes per block");
+  const int64_t blocks = static_cast<int64_t>(arena.size()) / geometry.block_bytes();
+  BATON_TRY_ASSIGN(const auto reader, SealReader::over(memory, geometry.units_per_block(), blocks));
+  return SealTable(memory.data(), geometry, arena.data(), reader);
+}
+
+Seal SealTable::seal(int64_t block, int tokens) {
+  BATON_CHECK(block >= 0 && block < block_count() && tokens > 0 && tokens <= geometry_.block_size, "block={} tokens={}",
+              block, tokens);
+  std::byte* at = record(block);
+  const uint64_t before = load64(at, __ATOMIC_RELAXED);
+  if (!generation_is_open(before) && load32(at + kTokensAt) == static_cast<uint32_t>(tokens)) return {before, tokens};
+  const uint64_t open = before | 1;
+  store64(at, open);
+  write_fence();
+  store32(at + kTokensAt, static_cast<uint32_t>(tokens));
+  const std::byte* bytes = arena_ + block * geometry_.block_bytes();
+  for (int layer = 0; layer < geometry_.layers; ++layer) {
+    for (int head = 0; head < geometry_.kv_heads; ++head) {
+      store64(at + kChecksumsAt + 8 * geometry_.unit_index(layer, head),
+              unit_checksum(geometry_, bytes, layer, head, tokens));
+    }
+  }
+  publish64(at, open + 1);
+  return {open + 1, tokens};
+}
+
+void SealTable::reopen(int64_t block) {
+  BATON_CHECK(block >= 0 && block < block_count(), "block={}", block);
+  std::byte* at = record(block);
+  store64(at, load64(at, __ATOMIC_RELAXED) | 1);
+  write_fence();  // whatever is written into the block from here is seen only with the open generation
+}
+
+}  // namespace baton::kv

@@ -1,0 +1,1 @@
+list(APPEND kv_sources seal_table.cc)

@@ -1,0 +1,49 @@
+#include "models/layers/rope_table.h"
+
+#include <cmath>
+#include <numbers>
+
+namespace baton::models {
+namespace {
+
+// Llama 3.1: wavelengths beyond original / low are stretched by the factor, those below original / high kept, with a
+// linear blend in between (modeling_rope_utils.py, _compute_llama3_parameters).
+double llama3_scaled(double frequency, const Llama3RopeScaling& scaling) {
+  const double wavelength = 2 * std::numbers::pi / frequency;
+  if (wavelength < scaling.original_max_positions / scaling.high_frequency_factor) return frequency;
+  if (wavelength > scaling.original_max_positions / scaling.low_frequency_factor) return frequency / scaling.factor;
+  const double blend = (scaling.original_max_positions / wavelength - scaling.low_frequency_factor) /
+                       (scaling.high_frequency_factor - scaling.low_frequency_factor);
+  return (1 - blend) * frequency / scaling.factor + blend * frequency;
+}
+
+}  // namespace
+
+std::vector<double> rope_frequencies(const RopeSpec& spec) {
+  std::vector<double> frequencies(spec.rope_dim / 2);
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    double frequency = std::pow(spec.theta, -2.0 * static_cast<double>(i) / spec.rope_dim);
+    if (spec.linear) frequency /= spec.linear->factor;
+    if (spec.llama3) frequency = llama3_scaled(frequency, *spec.llama3);
+    if (!spec.frequency_factors.empty()) frequency /= spec.frequency_factors[i];
+    frequencies[i] = frequency;
+  }
+  return frequencies;
+}
+
+std::vector<float> rope_table(const RopeSpec& spec, int64_t max_positions) {
+  const std::vector<double> frequencies = rope_frequencies(spec);
+  const size_t pairs = frequencies.size();
+  std::vector<float> table(static_cast<size_t>(max_positions) * spec.rope_dim);
+  for (int64_t position = 0; position < max_positions; ++position) {
+    float* row = table.data() + position * spec.rope_dim;
+    for (size_t i = 0; i < pairs; ++i) {
+      const double angle = static_cast<double>(position) * frequencies[i];
+      row[i] = static_cast<float>(std::cos(angle));
+      row[pairs + i] = static_cast<float>(std::sin(angle));
+    }
+  }
+  return table;
+}
+
+}  // namespace baton::models

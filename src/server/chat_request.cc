@@ -1,0 +1,147 @@
+#include "server/chat_request.h"
+
+namespace baton::server {
+namespace {
+
+// Content may be text, or a list of parts; text parts are joined by newlines, as vLLM does for string templates.
+Parsed<Json> flatten_content(const Json& content, size_t message_index) {
+  if (content.is_string() || content.is_null()) return content;
+  const std::string where = fmt::format("messages.{}.content", message_index);
+  if (!content.is_array()) {
+    return std::unexpected(bad_request(fmt::format("'{}' must be a string or a list of parts", where), where));
+  }
+  std::string text;
+  bool first = true;
+  for (const auto& part : content) {
+    std::string type = "text";
+    if (part.is_object() && part.contains("type")) {
+      if (!part["type"].is_string()) return std::unexpected(bad_request("a part's 'type' must be a string", where));
+      type = part["type"].get<std::string>();
+    }
+    const Json* value = nullptr;
+    if (part.is_string()) value = &part;
+    else if (part.is_object() && part.contains("text")) value = &part["text"];
+    if ((type != "text" && type != "input_text" && type != "output_text") || value == nullptr || !value->is_string()) {
+      return std::unexpected(bad_request(
+          fmt::format("'{}' has a part of type '{}': this model takes text only", where, type), where));
+    }
+    if (!std::exchange(first, false)) text += '\n';
+    text += value->get<std::string>();
+  }
+  return Json(std::move(text));
+}
+
+Parsed<Json> parse_messages(const Json& body) {
+  const auto it = body.find("messages");
+  if (it == body.end() || !it->is_array() || it->empty()) {
+    return std::unexpected(bad_request("'messages' must be a non-empty list", "messages"));
+  }
+  Json messages = Json::array();
+  for (size_t i = 0; i < it->size(); ++i) {
+    Json message = (*it)[i];
+    const std::string where = fmt::format("messages.{}", i);
+    if (!message.is_object()) return std::unexpected(bad_request(fmt::format("'{}' must be an object", where), where));
+    if (!message.contains("role") || !message["role"].is_string()) {
+      return std::unexpected(bad_request(fmt::format("'{}.role' must be a string", where), where + ".role"));
+    }
+    if (message.contains("content")) {
+      BATON_PARSE(message["content"], flatten_content(message["content"], i));
+    } else if (message["role"] != "assistant") {
+      return std::unexpected(bad_request(fmt::format("'{}.content' is required", where), where + ".content"));
+    }
+    if (message["role"] == "assistant" && (!message.contains("content") || message["content"].is_null())) {
+      message["content"] = "";
+    }
+    if (message.contains("reasoning_content") && !message.contains("reasoning")) {
+      message["reasoning"] = message["reasoning_content"];
+    }
+    messages.push_back(std::move(message));
+  }
+  return messages;
+}
+
+void set_special_token(const ServerContext& context, Json& variables, const char* name, std::optional<TokenId> id) {
+  variables[name] = id ? std::string(context.tokenizer.token_spelling(*id)) : std::string();
+}
+
+}  // namespace
+
+Parsed<std::string> render_chat(const ServerContext& context, const Json& body) {
+  const text::ChatTemplate* chat_template = context.chat_template;
+  std::unique_ptr<text::ChatTemplate> own;
+  BATON_PARSE(const auto request_template, get_string(body, "chat_template"));
+  if (request_template) {
+    if (!context.options.trust_request_chat_template) {
+      return std::unexpected(bad_request(
+          "Chat template is passed with request, but --trust-request-chat-template is not set.", "chat_template"));
+    }
+    auto parsed = text::parse_chat_template(*request_template);
+    if (!parsed) return std::unexpected(to_api_error(parsed.error(), "chat_template"));
+    own = std::move(*parsed);
+    chat_template = own.get();
+  }
+  if (chat_template == nullptr) {
+    return std::unexpected(bad_request(
+        "this model has no chat template: start the server with --chat-template FILE, or use /v1/completions"));
+  }
+
+  BATON_PARSE(Json messages, parse_messages(body));
+  BATON_PARSE(const auto generation_prompt, get_bool(body, "add_generation_prompt"));
+  BATON_PARSE(const auto continue_final, get_bool(body, "continue_final_message"));
+  const bool continues = continue_final.value_or(false);
+  if (continues && generation_prompt.value_or(false)) {
+    return std::unexpected(bad_request(
+        "Cannot set both `continue_final_message` and `add_generation_prompt` to True.", "continue_final_message"));
+  }
+
+  Json variables = context.options.chat_template_kwargs;
+  if (const auto it = body.find("chat_template_kwargs"); it != body.end() && !it->is_null()) {
+    if (!it->is_object()) {
+      return std::unexpected(bad_request("'chat_template_kwargs' must be an object", "chat_template_kwargs"));
+    }
+    for (const auto& [key, value] : it->items()) variables[key] = value;
+  }
+  BATON_PARSE(const auto effort, get_string(body, "reasoning_effort"));
+  if (effort) {
+    variables["reasoning_effort"] = *effort;
+    if (!variables.contains("enable_thinking")) variables["enable_thinking"] = *effort != "none";
+  }
+  for (const char* name : {"tools", "documents"}) {
+    const auto it = body.find(name);
+    if (it == body.end() || it->is_null()) continue;
+    if (!it->is_array()) return std::unexpected(bad_request(fmt::format("'{}' must be a list", name), name));
+    if (!it->empty()) variables[name] = *it;
+  }
+  std::string final_text;
+  if (continues) {
+    const Json& last = messages.back();
+    if (!last["content"].is_string()) {
+      return std::unexpected(bad_request("`continue_final_message` needs a final message with text", "messages"));
+    }
+    final_text = last["content"].get<std::string>();
+  }
+  variables["messages"] = std::move(messages);
+  variables["add_generation_prompt"] = continues ? false : generation_prompt.value_or(true);
+  set_special_token(context, variables, "bos_token", context.tokenizer.bos_id());
+  const auto eos = context.tokenizer.eos_ids();
+  set_special_token(context, variables, "eos_token", eos.empty() ? std::nullopt : std::optional(eos.front()));
+
+  auto rendered = chat_template->render(variables);
+  if (!rendered) return std::unexpected(to_api_error(rendered.error(), "messages"));
+  if (continues) {
+    // What the template puts behind the last message (its end marker) is cut off.
+    const size_t trimmed = final_text.find_last_not_of(" \t\r\n");
+    const std::string needle = trimmed == std::string::npos ? final_text : final_text.substr(0, trimmed + 1);
+    const size_t at = rendered->rfind(needle);
+    if (at == std::string::npos) {
+      return std::unexpected(bad_request(
+          "continue_final_message is set but the final message does not appear in the chat after applying the chat "
+          "template",
+          "continue_final_message"));
+    }
+    rendered->resize(at + needle.size());
+  }
+  return std::move(*rendered);
+}
+
+}  // namespace baton::server

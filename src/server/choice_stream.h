@@ -1,0 +1,61 @@
+// One choice of an answer: token ids from the engine become text, stop strings end it, logprobs get their spelling.
+// Pure; one thread.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "engine/engine.h"
+#include "server/request_fields.h"
+#include "server/stop_matcher.h"
+#include "text/detokenizer.h"
+
+namespace baton::server {
+
+struct LogprobEntry {
+  std::string token;
+  std::string bytes;
+  float logprob = 0;
+  std::vector<LogprobEntry> top;
+};
+
+struct ChoiceDelta {
+  std::string text;
+  std::vector<TokenId> token_ids;
+  std::vector<LogprobEntry> logprobs;
+  std::optional<std::string> finish_reason;                // "stop", "length", "abort"
+  std::variant<std::monostate, std::string, TokenId> stop_reason;
+  bool empty() const { return text.empty() && token_ids.empty() && !finish_reason; }
+};
+
+class ChoiceStream {
+ public:
+  ChoiceStream(const text::Tokenizer& tokenizer, const CommonFields& fields, bool tokens_as_ids);
+  // What is new. After a delta with finish_reason, nothing more may be pushed; if the end came from a stop string the
+  // engine is still running: abort it.
+  ChoiceDelta push(const engine::RequestOutput& output);
+  bool finished() const { return finished_; }
+  bool ended_by_stop_string() const { return ended_by_stop_string_; }
+  int completion_tokens() const { return completion_tokens_; }
+
+  // A token as logprobs show it.
+  static std::string spelling(const text::Tokenizer& tokenizer, TokenId token, bool as_id);
+
+ private:
+  LogprobEntry entry_of(const engine::GeneratedToken& token) const;
+
+  const text::Tokenizer* tokenizer_;
+  text::Detokenizer detokenizer_;
+  StopMatcher stops_;
+  int min_tokens_;
+  bool tokens_as_ids_;
+  bool finished_ = false;
+  bool ended_by_stop_string_ = false;
+  int completion_tokens_ = 0;
+};
+
+std::string finish_reason_text(engine::FinishReason reason);
+
+}  // namespace baton::server

@@ -1,0 +1,52 @@
+#include "server/server_context.h"
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+
+namespace baton::server {
+
+ServerMetrics::ServerMetrics(MetricRegistry& registry)
+    : request_params_n(registry.histogram("vllm:request_params_n", "Histogram of the n request parameter.",
+                                          {1, 2, 5, 10, 20})),
+      request_seconds(registry.histogram("http_request_duration_highr_seconds", "Latency of all HTTP requests.",
+                                         {.01, .025, .05, .075, .1, .25, .5, .75, 1, 2.5, 5, 10, 30, 60})),
+      registry_(registry) {}
+
+void ServerMetrics::count_request(const std::string& method, int status, const std::string& route, double seconds) {
+  request_seconds.observe(seconds);
+  const std::string status_class = std::to_string(status / 100) + "xx";
+  std::lock_guard lock(mutex_);
+  auto [it, fresh] = counters_.try_emplace(method + status_class + route);
+  if (fresh) {
+    it->second = registry_.counter("http_requests_total", "HTTP requests by method, status and handler.",
+                                   {{"method", method}, {"status", status_class}, {"handler", route}});
+  }
+  it->second.add();
+}
+
+bool ServerContext::serves(const std::string& name) const {
+  const auto& names = options.served_model_names;
+  return name.empty() || std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::string ServerContext::request_id(const net::HttpRequest& request, const std::optional<std::string>& in_body) {
+  constexpr size_t kLongest = 256;
+  if (const auto header = request.headers.get("X-Request-Id"); header && !header->empty()) {
+    return std::string(header->substr(0, kLongest));
+  }
+  if (in_body && !in_body->empty()) return in_body->substr(0, kLongest);
+  // 128 bits: unique among processes, too.
+  thread_local std::random_device device;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", device(), device(), device(), device());
+}
+
+ApiError model_not_found(const std::string& name) {
+  return {404, "NotFoundError", fmt::format("The model `{}` does not exist.", name), "model"};
+}
+
+int64_t unix_time() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace baton::server

@@ -1,0 +1,74 @@
+// What every handler shares, built by OpenAiServer and passed by reference. Handlers run on the server's executors.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/metrics.h"
+#include "engine/engine.h"
+#include "net/http_server.h"
+#include "server/live_requests.h"
+#include "server/request_fields.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace baton::server {
+
+struct ServerOptions {
+  net::HttpServerOptions http;
+  std::vector<std::string> served_model_names;  // the first stands in answers; all are accepted
+  std::string model_root;                       // path shown as "root" in /v1/models
+  std::vector<std::string> api_keys;            // empty: no check
+  std::string version;
+  RequestLimits limits;
+  SamplingDefaults sampling_defaults;
+  nlohmann::ordered_json chat_template_kwargs = nlohmann::ordered_json::object();
+  std::string response_role = "assistant";
+  bool enable_prompt_tokens_details = false;
+  bool enable_request_id_headers = false;
+  bool enable_server_load_tracking = false;
+  bool force_include_usage = false;
+  bool return_tokens_as_token_ids = false;
+  bool trust_request_chat_template = false;
+  bool allow_cors = true;
+};
+
+struct ServerMetrics {
+  explicit ServerMetrics(MetricRegistry& registry);
+  Histogram request_params_n;
+  Histogram request_seconds;
+  // By method, status class and route (a known path, or "none": labels stay few whatever clients send).
+  void count_request(const std::string& method, int status, const std::string& route, double seconds);
+
+ private:
+  MetricRegistry& registry_;
+  std::mutex mutex_;
+  std::map<std::string, Counter> counters_;
+};
+
+struct ServerContext {
+  engine::Engine& engine;
+  const text::Tokenizer& tokenizer;
+  const text::ChatTemplate* chat_template;  // null: the checkpoint has none
+  MetricRegistry& metrics_registry;
+  ServerOptions options;
+  ServerMetrics metrics;
+  LiveRequests live;
+  std::atomic<int64_t> requests_in_flight{0};
+
+  // Whether this server answers under `name` ("" counts as the first name).
+  bool serves(const std::string& name) const;
+  std::string model_name() const { return options.served_model_names.front(); }
+  // A request's id: X-Request-Id, else the body's, else fresh.
+  std::string request_id(const net::HttpRequest& request, const std::optional<std::string>& in_body);
+};
+
+ApiError model_not_found(const std::string& name);
+int64_t unix_time();
+
+}  // namespace baton::server

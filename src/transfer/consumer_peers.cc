@@ -1,0 +1,213 @@
+// Connections to prefill engines: connect, greet, renew leases, say farewell, go away when idle.
+#include <algorithm>
+
+#include "transfer/consumer_fsm.h"
+
+namespace baton::transfer {
+namespace {
+
+constexpr Duration kBackoffMax = std::chrono::seconds(2);
+constexpr int kFarewellsMax = 3;
+constexpr Duration kFarewellFor = std::chrono::seconds(30);  // the lease frees what a farewell doesn't reach
+constexpr Duration kDefaultLease = std::chrono::seconds(30);
+
+Duration lease_of(const wire::HelloReply& hello) {
+  return hello.lease_ms > 0 ? std::chrono::milliseconds(std::min<int64_t>(hello.lease_ms, 1'000'000'000))
+                            : kDefaultLease;
+}
+
+}  // namespace
+
+ConsumerFsm::Peer* ConsumerFsm::peer_for(const wire::KvTransferParams& params, TimePoint now) {
+  const auto key = fmt::format("{}|{}", params.remote_host, params.remote_port);
+  if (const auto it = peers_.find(key); it != peers_.end()) return &it->second;
+  if (peers_.size() >= options_.peers_max) return nullptr;
+  Peer& peer = peers_[key];
+  peer.host = params.remote_host;
+  peer.port = params.remote_port;
+  peer.not_before = peer.idle_since = now;
+  return &peer;
+}
+
+ConsumerFsm::Peer* ConsumerFsm::by_connection(ConnectionId connection) {
+  for (auto& [key, peer] : peers_) {
+    if (peer.connection == connection && peer.state != PeerState::kIdle) return &peer;
+  }
+  return nullptr;
+}
+
+void ConsumerFsm::pump(Peer& peer, TimePoint now) {
+  if (!peer.has_work()) return;
+  peer.idle_since = now;
+  if (peer.state == PeerState::kReady) return pump_ready(peer, now);
+  if (peer.state != PeerState::kIdle || now < peer.not_before) return;
+  peer.state = PeerState::kConnecting;
+  peer.connection = next_connection_++;
+  peer.deadline = now + options_.connect_timeout;
+  actions_.push_back(Connect{peer.connection, peer.host, peer.port});
+}
+
+void ConsumerFsm::pump_ready(Peer& peer, TimePoint now) {
+  for (const PullId id : std::set<PullId>(peer.pulls)) {
+    const auto it = pulls_.find(id);
+    if (it == pulls_.end() || it->second.stage != Stage::kWaitPeer || it->second.wake > now) continue;
+    if (it->second.copying || it->second.ending) continue;
+    ask_offer(peer, id, it->second, now);
+  }
+  for (auto it = peer.farewells.begin(); it != peer.farewells.end();) {
+    auto& [offer, farewell] = *it;
+    if (farewell.next <= now && farewell.attempts >= kFarewellsMax) {
+      it = peer.farewells.erase(it);
+      continue;
+    }
+    if (farewell.next <= now) {
+      ++farewell.attempts;
+      farewell.next = now + options_.reply_timeout;
+      send(peer, wire::EndOffer{next_call_++, offer, farewell.done});
+    }
+    ++it;
+  }
+}
+
+void ConsumerFsm::on_connected(ConnectionId connection, TimePoint now) {
+  Peer* peer = by_connection(connection);
+  if (peer == nullptr || peer->state != PeerState::kConnecting) return;
+  peer->state = PeerState::kGreeting;
+  peer->heard = now;
+  send(*peer, wire::Hello{options_.identity});
+}
+
+void ConsumerFsm::on_disconnected(ConnectionId connection, const Status& why, TimePoint now) {
+  Peer* peer = by_connection(connection);
+  if (peer == nullptr) return;
+  const bool terminal =
+      why.code() == Code::kUnauthenticated || why.code() == Code::kMismatch || why.code() == Code::kInvalidArgument;
+  drop_connection(*peer, why.with_context(fmt::format("prefill engine at {}:{}", peer->host, peer->port)), terminal,
+                  now);
+}
+
+// A terminal reason (identity, secret) fails the waiting pulls at once; any other costs each an attempt.
+void ConsumerFsm::drop_connection(Peer& peer, const Status& why, bool terminal, TimePoint now) {
+  if (peer.state == PeerState::kIdle) return;
+  actions_.push_back(Disconnect{peer.connection});
+  peer.state = PeerState::kIdle;
+  peer.mapped = false;
+  peer.idle_since = now;
+  peer.not_before = now + std::min(kBackoffMax, options_.backoff * (1 << std::min(peer.failures++, 10)));
+  if (terminal) peer.farewells.clear();  // it will not listen; its leases end by themselves
+  for (const PullId id : std::set<PullId>(peer.pulls)) {
+    const auto it = pulls_.find(id);
+    if (it == pulls_.end()) continue;
+    if (terminal) {
+      finish(id, fail(why), now);
+    } else if (!it->second.copying) {
+      retry(id, why, now);
+    }
+  }
+}
+
+void ConsumerFsm::on_message(ConnectionId connection, const wire::Message& message, TimePoint now) {
+  Peer* peer = by_connection(connection);
+  if (peer == nullptr) return;
+  peer->heard = now;
+  if (const auto* hello = std::get_if<wire::HelloReply>(&message)) {
+    if (peer->state == PeerState::kGreeting) greet(*peer, *hello, now);
+  } else if (const auto* offer = std::get_if<wire::OfferReply>(&message)) {
+    if (const PullId id = pull_by_call(*peer, offer->call); id != 0) on_offer(id, *offer, now);
+  } else if (const auto* renewed = std::get_if<wire::RenewReply>(&message)) {
+    on_renew_reply(*peer, *renewed, now);
+  } else if (const auto* ended = std::get_if<wire::EndReply>(&message)) {
+    peer->farewells.erase(ended->offer_id);
+  } else if (const auto* error = std::get_if<wire::ErrorReply>(&message)) {
+    on_error(*peer, *error, now);
+  }
+  // Requests are not for D and are ignored: it asks, it doesn't serve.
+}
+
+void ConsumerFsm::greet(Peer& peer, const wire::HelloReply& reply, TimePoint now) {
+  const auto agreed =
+      wire::compare_identity(options_.identity, reply.identity, {.allow_other_profile = options_.allow_other_profile});
+  if (!agreed) {
+    const auto where =
+        fmt::format("prefill engine {} at {}:{} refused", reply.identity.engine_id, peer.host, peer.port);
+    return drop_connection(peer, agreed.error().with_context(where), /*terminal=*/true, now);
+  }
+  peer.hello = reply;
+  peer.mapped = false;
+  if (options_.transport != TransportMode::kTcp && reply.shm) {
+    peer.state = PeerState::kMapping;
+    actions_.push_back(MapArena{peer.connection, *reply.shm, reply.block_count});
+    return;
+  }
+  if (options_.transport == TransportMode::kShm) {
+    const Status why(Code::kMismatch, fmt::format("prefill engine at {}:{} offers no shared memory, and transport shm "
+                                                  "was asked for: use auto or tcp",
+                                                  peer.host, peer.port));
+    return drop_connection(peer, why, /*terminal=*/true, now);
+  }
+  become_ready(peer, now);
+}
+
+void ConsumerFsm::on_mapped(ConnectionId connection, const Result<void>& outcome, TimePoint now) {
+  Peer* peer = by_connection(connection);
+  if (peer == nullptr || peer->state != PeerState::kMapping) return;
+  if (!outcome && options_.transport == TransportMode::kShm) {
+    const Status why(Code::kMismatch,
+                     fmt::format("shared memory of the prefill engine at {}:{}: {}: use transport auto "
+                                 "or tcp",
+                                 peer->host, peer->port, outcome.error().message()));
+    return drop_connection(*peer, why, /*terminal=*/true, now);
+  }
+  peer->mapped = outcome.has_value();
+  become_ready(*peer, now);
+}
+
+void ConsumerFsm::become_ready(Peer& peer, TimePoint now) {
+  peer.state = PeerState::kReady;
+  peer.failures = 0;
+  // At once, since some of the leases may have been running for long; then every sixth of a lease.
+  peer.next_renew = now;
+  pump(peer, now);
+  send_renew(peer, now);
+}
+
+void ConsumerFsm::send_renew(Peer& peer, TimePoint now) {
+  peer.next_renew = now + lease_of(peer.hello) / 6;
+  wire::Renew renew{.call = next_call_++};
+  for (const auto& [offer, until] : peer.held) renew.offer_ids.push_back(offer);
+  for (const PullId id : peer.pulls) {
+    if (renew.offer_ids.size() < wire::kRenewalsMax) {
+      renew.offer_ids.push_back(pulls_.at(id).pull.params.baton_offer_id);
+    }
+  }
+  if (!renew.offer_ids.empty()) send(peer, std::move(renew));
+}
+
+void ConsumerFsm::add_farewell(Peer& peer, uint64_t offer_id, bool done, TimePoint now) {
+  if (peer.farewells.size() < wire::kRenewalsMax) {
+    peer.farewells.try_emplace(offer_id, Farewell{.done = done, .next = now, .give_up = now + kFarewellFor});
+  }
+}
+
+void ConsumerFsm::tick_peer(Peer& peer, TimePoint now) {
+  std::erase_if(peer.farewells, [&](const auto& entry) { return entry.second.give_up <= now; });
+  std::erase_if(peer.held, [&](const auto& entry) { return entry.second <= now; });
+  const bool setting_up = peer.state != PeerState::kIdle && peer.state != PeerState::kReady;
+  if (setting_up && peer.deadline <= now) {
+    const double seconds = std::chrono::duration<double>(options_.connect_timeout).count();
+    const Status why(Code::kDeadlineExceeded,
+                     fmt::format("no hand-off connection to {}:{} within {} s", peer.host, peer.port, seconds));
+    drop_connection(peer, why, /*terminal=*/false, now);
+  }
+  if (peer.state == PeerState::kReady) {
+    if (peer.next_renew <= now && (!peer.pulls.empty() || !peer.held.empty())) send_renew(peer, now);
+    if (!peer.has_work() && peer.idle_since + options_.idle_timeout <= now) {
+      actions_.push_back(Disconnect{peer.connection});
+      peer.state = PeerState::kIdle;
+      peer.idle_since = now;
+    }
+  }
+  pump(peer, now);
+}
+
+}  // namespace baton::transfer

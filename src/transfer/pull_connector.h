@@ -1,0 +1,57 @@
+// The pull connector: KvProducer and KvConsumer over shared memory on one host and framed TCP between hosts.
+//
+// Each has one thread of its own, which runs its state machine, its connections and its copies; copies and seals are
+// done in slices of some megabytes between which messages and cancels are served. The engine's calls take a mutex for
+// a few hundred nanoseconds and never wait.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/clock.h"
+#include "base/metrics.h"
+#include "base/status.h"
+#include "kv/geometry.h"
+#include "kv/seal_table.h"
+#include "transfer/connector.h"
+#include "transfer/consumer_fsm.h"
+#include "transport/shared_arena.h"
+#include "wire/handshake.h"
+
+namespace baton::transfer {
+
+struct TlsFiles {
+  std::string cert, key, ca;  // PEM; all empty: plain TCP
+  bool verify_peer = true;
+  bool enabled() const { return !cert.empty() || !ca.empty(); }
+};
+
+struct PullConnectorOptions {
+  // engine_id, model, layer names, profile. `layout` and (when 0) instance_nonce are filled in from `geometry`.
+  wire::EngineIdentity identity;
+  kv::PagedGeometry geometry;
+  std::string host = "127.0.0.1";  // P: bound, and told to D unless advertised_host is set
+  std::string advertised_host;
+  int port = 0;  // P: 0 is any free port
+  Duration lease = std::chrono::seconds(30);
+  TransportMode transport = TransportMode::kAuto;
+  bool allow_other_profile = false;
+  std::string secret;  // shared by P and D; empty: none
+  TlsFiles tls;
+  Duration pull_timeout = std::chrono::seconds(120);
+  int connections_max = 256;          // P
+  MetricRegistry* metrics = nullptr;  // outlives the connector; null: none
+  WakeEngine wake;                    // called from the connector's thread
+};
+
+// Memory for block_count blocks and their seals. The engine's KV arena is its data(), which P's peers may map.
+Result<transport::SharedArena> create_kv_arena(const kv::PagedGeometry& geometry, int64_t block_count);
+
+// Listens at once. kAlreadyExists when the port is taken, kInvalidArgument for unusable options. The arena outlives
+// the producer.
+Result<std::unique_ptr<KvProducer>> make_kv_producer(PullConnectorOptions options, transport::SharedArena& arena);
+// `arena` holds whole blocks of options.geometry and outlives the consumer. The destructor returns once no copy runs.
+Result<std::unique_ptr<KvConsumer>> make_kv_consumer(PullConnectorOptions options, std::span<std::byte> arena);
+
+}  // namespace baton::transfer

@@ -1,0 +1,203 @@
+#include "wire/handoff_messages.h"
+
+namespace baton::wire {
+namespace {
+
+template <typename T>
+std::span<const T> view(const std::vector<T>& values) {
+  return values;
+}
+
+void put(ByteWriter& w, const Hello& m) { encode_identity(m.identity, w); }
+void put(ByteWriter& w, const HelloReply& m) {
+  encode_identity(m.identity, w);
+  w.put(m.block_count);
+  w.put(m.lease_ms);
+  w.put(static_cast<uint8_t>(m.shm.has_value()));
+  if (!m.shm) return;
+  w.put_string(m.shm->boot_id);
+  w.put(m.shm->pid);
+  w.put(m.shm->fd);
+  w.put(m.shm->nonce[0]);
+  w.put(m.shm->nonce[1]);
+  w.put(m.shm->data_bytes);
+  w.put(m.shm->table_bytes);
+}
+void put(ByteWriter& w, const OfferQuery& m) {
+  w.put(m.call);
+  w.put(m.offer_id);
+}
+void put(ByteWriter& w, const OfferReply& m) {
+  w.put(m.call);
+  w.put(m.offer_id);
+  w.put(m.token_count);
+  w.put_array(view(m.blocks));
+  w.put_array(view(m.generations));
+}
+void put(ByteWriter& w, const Renew& m) {
+  w.put(m.call);
+  w.put_array(view(m.offer_ids));
+}
+void put(ByteWriter& w, const RenewReply& m) {
+  w.put(m.call);
+  w.put_array(view(m.rejected));
+}
+void put(ByteWriter& w, const EndOffer& m) {
+  w.put(m.call);
+  w.put(m.offer_id);
+  w.put(static_cast<uint8_t>(m.done));
+}
+void put(ByteWriter& w, const EndReply& m) {
+  w.put(m.call);
+  w.put(m.offer_id);
+  w.put(static_cast<uint8_t>(m.known));
+}
+void put(ByteWriter& w, const ReadBlocks& m) {
+  w.put(m.call);
+  w.put(m.offer_id);
+  w.put(m.first_block);
+  w.put(m.block_count);
+}
+void put(ByteWriter& w, const BlockData& m) {
+  w.put(m.call);
+  w.put(m.offer_id);
+  w.put(m.block);
+  w.put(m.tokens);
+  w.put(m.generation);
+  w.put(m.first_layer);
+  w.put(m.layer_count);
+  w.put_array(view(m.checksums));
+}
+void put(ByteWriter& w, const ErrorReply& m) {
+  w.put(m.call);
+  w.put(m.offer_id);
+  w.put(m.code);
+  w.put_string(std::string_view(m.message).substr(0, kErrorTextMax));
+}
+
+Result<void> get(ByteReader& r, Hello& m) {
+  BATON_TRY_ASSIGN(m.identity, decode_identity(r));
+  return {};
+}
+Result<void> get(ByteReader& r, HelloReply& m) {
+  BATON_TRY_ASSIGN(m.identity, decode_identity(r));
+  m.block_count = r.get<int64_t>();
+  m.lease_ms = r.get<int64_t>();
+  if (m.block_count < 0 || m.lease_ms < 0) return fail(Code::kOutOfRange, "HelloReply with a negative size");
+  if (r.get<uint8_t>() == 0) return {};
+  auto& shm = m.shm.emplace();
+  shm.boot_id = r.get_string();
+  shm.pid = r.get<int64_t>();
+  shm.fd = r.get<int32_t>();
+  shm.nonce[0] = r.get<uint64_t>();
+  shm.nonce[1] = r.get<uint64_t>();
+  shm.data_bytes = r.get<uint64_t>();
+  shm.table_bytes = r.get<uint64_t>();
+  return {};
+}
+Result<void> get(ByteReader& r, OfferQuery& m) {
+  m.call = r.get<uint64_t>();
+  m.offer_id = r.get<uint64_t>();
+  return {};
+}
+Result<void> get(ByteReader& r, OfferReply& m) {
+  m.call = r.get<uint64_t>();
+  m.offer_id = r.get<uint64_t>();
+  m.token_count = r.get<int64_t>();
+  m.blocks = r.get_array<int32_t>();
+  m.generations = r.get_array<uint64_t>();
+  if (m.blocks.size() > kBlocksMax || m.blocks.size() != m.generations.size() || m.token_count < 0) {
+    return fail(Code::kOutOfRange, "OfferReply with {} blocks, {} generations and {} tokens (at most {} blocks)",
+                m.blocks.size(), m.generations.size(), m.token_count, kBlocksMax);
+  }
+  return {};
+}
+Result<void> get(ByteReader& r, Renew& m) {
+  m.call = r.get<uint64_t>();
+  m.offer_ids = r.get_array<uint64_t>();
+  if (m.offer_ids.size() > kRenewalsMax) return fail(Code::kOutOfRange, "Renew of {} offers", m.offer_ids.size());
+  return {};
+}
+Result<void> get(ByteReader& r, RenewReply& m) {
+  m.call = r.get<uint64_t>();
+  m.rejected = r.get_array<uint64_t>();
+  if (m.rejected.size() > kRenewalsMax) return fail(Code::kOutOfRange, "RenewReply on {} offers", m.rejected.size());
+  return {};
+}
+Result<void> get(ByteReader& r, EndOffer& m) {
+  m.call = r.get<uint64_t>();
+  m.offer_id = r.get<uint64_t>();
+  m.done = r.get<uint8_t>() != 0;
+  return {};
+}
+Result<void> get(ByteReader& r, EndReply& m) {
+  m.call = r.get<uint64_t>();
+  m.offer_id = r.get<uint64_t>();
+  m.known = r.get<uint8_t>() != 0;
+  return {};
+}
+Result<void> get(ByteReader& r, ReadBlocks& m) {
+  m.call = r.get<uint64_t>();
+  m.offer_id = r.get<uint64_t>();
+  m.first_block = r.get<uint32_t>();
+  m.block_count = r.get<uint32_t>();
+  if (m.first_block > kBlocksMax || m.block_count > kBlocksMax) {
+    return fail(Code::kOutOfRange, "ReadBlocks of {} blocks from {}", m.block_count, m.first_block);
+  }
+  return {};
+}
+Result<void> get(ByteReader& r, BlockData& m) {
+  m.call = r.get<uint64_t>();
+  m.offer_id = r.get<uint64_t>();
+  m.block = r.get<uint32_t>();
+  m.tokens = r.get<uint32_t>();
+  m.generation = r.get<uint64_t>();
+  m.first_layer = r.get<uint32_t>();
+  m.layer_count = r.get<uint32_t>();
+  m.checksums = r.get_array<uint64_t>();
+  return {};
+}
+Result<void> get(ByteReader& r, ErrorReply& m) {
+  m.call = r.get<uint64_t>();
+  m.offer_id = r.get<uint64_t>();
+  const auto code = r.get<uint8_t>();
+  m.code = code <= static_cast<uint8_t>(Code::kInternal) ? static_cast<Code>(code) : Code::kInternal;
+  m.message = r.get_string();
+  if (m.message.size() > kErrorTextMax) return fail(Code::kOutOfRange, "ErrorReply of {} bytes", m.message.size());
+  return {};
+}
+
+template <size_t kIndex = 0>
+Result<Message> decode_as(uint16_t type, ByteReader& reader) {
+  if constexpr (kIndex < std::variant_size_v<Message>) {
+    if (type != kIndex + 1) return decode_as<kIndex + 1>(type, reader);
+    std::variant_alternative_t<kIndex, Message> message;
+    BATON_TRY(get(reader, message));
+    BATON_TRY(reader.finish(message_name(type)));
+    return message;
+  } else {
+    return fail(Code::kDataLoss, "hand-off message of unknown type {}", type);
+  }
+}
+
+}  // namespace
+
+std::vector<std::byte> encode_frame(const Message& message, uint32_t payload_bytes) {
+  ByteWriter body;
+  std::visit([&](const auto& m) { put(body, m); }, message);
+  ByteWriter frame;
+  frame.put(kFrameMagic);
+  frame.put(kHandoffVersion);
+  frame.put(static_cast<uint16_t>(message.index() + 1));
+  frame.put(static_cast<uint32_t>(body.size()));
+  frame.put(payload_bytes);
+  frame.put_bytes(body.view());
+  return frame.take();
+}
+
+Result<Message> decode_body(uint16_t type, std::span<const std::byte> body) {
+  ByteReader reader(body);
+  return decode_as(type, reader);
+}
+
+}  // namespace baton::wire

@@ -1,0 +1,45 @@
+#include "wire/handoff_messages.h"
+
+namespace baton::wire {
+namespace {
+
+constexpr std::string_view kNames[] = {"Hello",    "HelloReply", "OfferQuery", "OfferReply", "Renew",     "RenewReply",
+                                       "EndOffer", "EndReply",   "ReadBlocks", "BlockData",  "ErrorReply"};
+static_assert(std::size(kNames) == std::variant_size_v<Message>);
+constexpr uint16_t kBlockDataType = 10;
+static_assert(std::is_same_v<std::variant_alternative_t<kBlockDataType - 1, Message>, BlockData>);
+
+}  // namespace
+
+std::string_view message_name(uint16_t type) {
+  return type >= 1 && type <= std::size(kNames) ? kNames[type - 1] : std::string_view("unknown message");
+}
+
+Result<FrameHeader> decode_frame_header(std::span<const std::byte, kFrameHeaderBytes> bytes, uint32_t body_bytes_max) {
+  ByteReader reader(bytes);
+  if (const auto magic = reader.get<uint32_t>(); magic != kFrameMagic) {
+    return fail(Code::kDataLoss, "not a hand-off frame: it starts with {:08x}", magic);
+  }
+  if (const auto version = reader.get<uint16_t>(); version != kHandoffVersion) {
+    return fail(Code::kMismatch, "hand-off protocol version: ours {}, theirs {}", kHandoffVersion, version);
+  }
+  FrameHeader header;
+  header.type = reader.get<uint16_t>();
+  header.body_bytes = reader.get<uint32_t>();
+  header.payload_bytes = reader.get<uint32_t>();
+  if (header.type < 1 || header.type > std::variant_size_v<Message>) {
+    return fail(Code::kDataLoss, "hand-off frame of unknown type {}", header.type);
+  }
+  if (header.body_bytes > body_bytes_max) {
+    return fail(Code::kOutOfRange, "{} of {} bytes, at most {} are allowed", message_name(header.type),
+                header.body_bytes, body_bytes_max);
+  }
+  const uint32_t payload_max = header.type == kBlockDataType ? kPayloadBytesMax : 0;
+  if (header.payload_bytes > payload_max) {
+    return fail(Code::kOutOfRange, "{} with a payload of {} bytes, at most {} are allowed", message_name(header.type),
+                header.payload_bytes, payload_max);
+  }
+  return header;
+}
+
+}  // namespace baton::wire

@@ -1,0 +1,125 @@
+// Messages of a hand-off between D (asks) and P (answers), on one connection per pair of engines.
+//
+// A frame is a 16-byte header, a body (the message) and, for BlockData alone, a payload of KV bytes. All little-endian.
+//   u32 magic "BTKV" | u16 version | u16 type | u32 body bytes | u32 payload bytes
+// `call` is drawn by D; an answer repeats it. Every request may be sent again: P answers it again.
+// What decode() returns obeys the bounds below, whatever the bytes were.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/status.h"
+#include "wire/handshake.h"
+
+namespace baton::wire {
+
+inline constexpr uint32_t kFrameMagic = 0x564B5442;  // "BTKV"
+inline constexpr size_t kFrameHeaderBytes = 16;
+inline constexpr uint32_t kBodyBytesMax = 4 << 20;
+inline constexpr uint32_t kFirstBodyBytesMax = 1 << 20;  // before the peer has said who it is
+inline constexpr uint32_t kPayloadBytesMax = 64 << 20;   // one layer of one block at most
+inline constexpr uint32_t kBlocksMax = 256 * 1024;       // of one offer
+inline constexpr uint32_t kRenewalsMax = 64 * 1024;      // offers in one heartbeat
+inline constexpr uint32_t kErrorTextMax = 4096;
+
+// Where a process of the same host finds P's arena: /proc/<pid>/fd/<fd>, to be believed only if the header page there
+// repeats nonce and sizes.
+struct ShmLocation {
+  std::string boot_id;  // of the host's kernel; another one means another host
+  int64_t pid = 0;
+  int32_t fd = -1;
+  std::array<uint64_t, 2> nonce{};
+  uint64_t data_bytes = 0;
+  uint64_t table_bytes = 0;
+  bool operator==(const ShmLocation&) const = default;
+};
+
+struct Hello {
+  EngineIdentity identity;
+};
+struct HelloReply {
+  EngineIdentity identity;
+  int64_t block_count = 0;  // of P's arena
+  int64_t lease_ms = 0;
+  std::optional<ShmLocation> shm;  // absent: TCP only
+};
+struct OfferQuery {
+  uint64_t call = 0;
+  uint64_t offer_id = 0;
+};
+struct OfferReply {
+  uint64_t call = 0;
+  uint64_t offer_id = 0;
+  int64_t token_count = 0;
+  std::vector<int32_t> blocks;        // in prompt order, indices into P's arena
+  std::vector<uint64_t> generations;  // of these blocks, as sealed
+};
+struct Renew {
+  uint64_t call = 0;
+  std::vector<uint64_t> offer_ids;
+};
+struct RenewReply {
+  uint64_t call = 0;
+  std::vector<uint64_t> rejected;  // their leases have ended: the KV is lost
+};
+// D has all it wants, or wants nothing (any more): P may free.
+struct EndOffer {
+  uint64_t call = 0;
+  uint64_t offer_id = 0;
+  bool done = false;  // false: aborted
+};
+struct EndReply {
+  uint64_t call = 0;
+  uint64_t offer_id = 0;
+  bool known = false;  // false: ended before, or never seen. Harmless.
+};
+struct ReadBlocks {
+  uint64_t call = 0;
+  uint64_t offer_id = 0;
+  uint32_t first_block = 0;  // index within the offer
+  uint32_t block_count = 0;
+};
+// Layers [first_layer, first_layer + layer_count) of one block. The payload holds, in arena order (layer, k|v, head),
+// the first `tokens` tokens of each head; checksums are per (layer, head), in that order.
+struct BlockData {
+  uint64_t call = 0;
+  uint64_t offer_id = 0;
+  uint32_t block = 0;  // index within the offer
+  uint32_t tokens = 0;
+  uint64_t generation = 0;
+  uint32_t first_layer = 0;
+  uint32_t layer_count = 0;
+  std::vector<uint64_t> checksums;
+};
+// The request `call` failed; offer_id is 0 where it is not about one offer. After call 0 the connection is closed.
+struct ErrorReply {
+  uint64_t call = 0;
+  uint64_t offer_id = 0;
+  Code code = Code::kInternal;
+  std::string message;
+};
+
+using Message = std::variant<Hello, HelloReply, OfferQuery, OfferReply, Renew, RenewReply, EndOffer, EndReply,
+                             ReadBlocks, BlockData, ErrorReply>;
+
+struct FrameHeader {
+  uint16_t type = 0;  // 1 + index within Message
+  uint32_t body_bytes = 0;
+  uint32_t payload_bytes = 0;
+};
+
+// Header and body of a message that will be followed by payload_bytes of payload.
+std::vector<std::byte> encode_frame(const Message& message, uint32_t payload_bytes = 0);
+// kMismatch for another version, kDataLoss for what isn't a frame, kOutOfRange beyond the bounds.
+Result<FrameHeader> decode_frame_header(std::span<const std::byte, kFrameHeaderBytes> bytes,
+                                        uint32_t body_bytes_max = kBodyBytesMax);
+Result<Message> decode_body(uint16_t type, std::span<const std::byte> body);
+std::string_view message_name(uint16_t type);
+
+}  // namespace baton::wire

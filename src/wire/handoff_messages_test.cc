@@ -1,0 +1,94 @@
+#include "wire/handoff_messages.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace baton::wire {
+namespace {
+
+EngineIdentity identity() {
+  EngineIdentity id;
+  id.engine_id = "p";
+  id.layer_names = {"a", "b"};
+  return id;
+}
+
+std::vector<Message> one_of_each() {
+  HelloReply hello{identity(), 10, 30000, ShmLocation{"boot", 4, 5, {6, 7}, 8, 9}};
+  return {Hello{identity()},
+          hello,
+          HelloReply{identity(), 1, 2, std::nullopt},
+          OfferQuery{1, 2},
+          OfferReply{1, 2, 33, {4, 5, 6}, {7, 8, 9}},
+          Renew{1, {2, 3}},
+          RenewReply{1, {3}},
+          EndOffer{1, 2, true},
+          EndReply{1, 2, true},
+          ReadBlocks{1, 2, 3, 4},
+          BlockData{1, 2, 3, 4, 5, 6, 7, {8, 9}},
+          ErrorReply{1, 2, Code::kNotFound, "no such offer"}};
+}
+
+uint16_t type_of(const Message& message) { return static_cast<uint16_t>(message.index() + 1); }
+std::span<const std::byte> body_of(const std::vector<std::byte>& frame) {
+  return std::span(frame).subspan(kFrameHeaderBytes);
+}
+
+TEST(HandoffMessages, EachSurvivesTheWire) {
+  for (const Message& message : one_of_each()) {
+    const auto frame = encode_frame(message, message.index() == 9 ? 100 : 0);
+    const auto header = decode_frame_header(std::span(frame).first<kFrameHeaderBytes>());
+    ASSERT_TRUE(header.has_value()) << header.error().to_string();
+    EXPECT_EQ(header->type, type_of(message));
+    EXPECT_EQ(header->body_bytes + kFrameHeaderBytes, frame.size());
+    const auto back = decode_body(header->type, body_of(frame));
+    ASSERT_TRUE(back.has_value()) << back.error().to_string();
+    EXPECT_EQ(encode_frame(*back, header->payload_bytes), frame) << message_name(header->type);
+  }
+}
+
+TEST(HandoffMessages, CutShortOrTooLongIsAnError) {
+  for (const Message& message : one_of_each()) {
+    const auto frame = encode_frame(message);
+    const auto body = body_of(frame);
+    for (size_t cut = 0; cut < body.size(); ++cut) {
+      EXPECT_FALSE(decode_body(type_of(message), body.first(cut)).has_value()) << message.index() << " at " << cut;
+    }
+    auto longer = frame;
+    longer.push_back(std::byte{0});
+    EXPECT_FALSE(decode_body(type_of(message), body_of(longer)).has_value());
+  }
+}
+
+TEST(HandoffMessages, RandomBytesNeverDecodeBeyondTheirBounds) {
+  std::mt19937_64 random(5);
+  for (int i = 0; i < 20000; ++i) {
+    std::vector<std::byte> bytes(random() % 200);
+    for (auto& b : bytes) b = static_cast<std::byte>(random() % 4 == 0 ? random() : 0);
+    for (uint16_t type = 0; type < 14; ++type) (void)decode_body(type, bytes);
+  }
+}
+
+TEST(HandoffMessages, HeadersOutsideTheBoundsAreRefused) {
+  const auto frame = encode_frame(OfferQuery{1, 2});
+  const auto header_with = [&](size_t at, auto value) {
+    auto changed = frame;
+    std::memcpy(changed.data() + at, &value, sizeof(value));
+    return decode_frame_header(std::span(changed).first<kFrameHeaderBytes>());
+  };
+  EXPECT_EQ(header_with(0, uint32_t{0x20544547}).error().code(), Code::kDataLoss);  // "GET "
+  EXPECT_EQ(header_with(4, uint16_t{2}).error().code(), Code::kMismatch);
+  EXPECT_EQ(header_with(6, uint16_t{0}).error().code(), Code::kDataLoss);
+  EXPECT_EQ(header_with(6, uint16_t{99}).error().code(), Code::kDataLoss);
+  EXPECT_EQ(header_with(8, uint32_t{0xFFFFFFFF}).error().code(), Code::kOutOfRange);
+  EXPECT_EQ(header_with(12, uint32_t{1}).error().code(), Code::kOutOfRange);  // a payload on a query
+}
+
+TEST(HandoffMessages, ListsThatDisagreeAreRefused) {
+  const auto frame = encode_frame(OfferReply{1, 2, 3, {4, 5}, {6}});
+  EXPECT_EQ(decode_body(4, body_of(frame)).error().code(), Code::kOutOfRange);
+}
+
+}  // namespace
+}  // namespace baton::wire

@@ -1,0 +1,106 @@
+#include "wire/handshake.h"
+
+namespace baton::wire {
+namespace {
+
+constexpr size_t kTextMax = 512;     // bytes of one name
+constexpr size_t kLayersMax = 4096;  // layer names
+
+template <typename T>
+Result<void> same(std::string_view what, const T& ours, const T& theirs) {
+  if (ours == theirs) return {};
+  return fail(Code::kMismatch, "{}: ours {}, theirs {}", what, ours, theirs);
+}
+
+Result<void> same_layers(const std::vector<std::string>& ours, const std::vector<std::string>& theirs) {
+  BATON_TRY(same("number of layer names", ours.size(), theirs.size()));
+  for (size_t i = 0; i < ours.size(); ++i) {
+    BATON_TRY(same(fmt::format("name of layer {}", i), ours[i], theirs[i]));
+  }
+  return {};
+}
+
+Result<void> same_layout(const LayoutDesc& ours, const LayoutDesc& theirs) {
+  BATON_TRY(same("KV layout", ours.kind, theirs.kind));
+  BATON_TRY(same("KV dtype", ours.dtype, theirs.dtype));
+  BATON_TRY(same("block size", ours.block_size, theirs.block_size));
+  BATON_TRY(same("layers", ours.layers, theirs.layers));
+  BATON_TRY(same("KV heads", ours.kv_heads, theirs.kv_heads));
+  return same("head dimension", ours.head_dim, theirs.head_dim);
+}
+
+Result<void> same_profile(const NumericProfile& ours, const NumericProfile& theirs) {
+  BATON_TRY(same("instruction set", ours.isa, theirs.isa));
+  BATON_TRY(same("kernel revision", ours.kernel_revision, theirs.kernel_revision));
+  return same("oneDNN version", ours.onednn_version, theirs.onednn_version);
+}
+
+Result<std::string> bounded_text(ByteReader& reader, std::string_view what) {
+  std::string text = reader.get_string();
+  if (text.size() > kTextMax) {
+    return fail(Code::kOutOfRange, "{} has {} bytes, at most {} are allowed", what, text.size(), kTextMax);
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<void> compare_identity(const EngineIdentity& ours, const EngineIdentity& theirs, CompareOptions options) {
+  BATON_TRY(same("hand-off protocol version", ours.protocol_version, theirs.protocol_version));
+  BATON_TRY(same("model fingerprint", ours.model_fingerprint, theirs.model_fingerprint));
+  if (!ours.tokenizer_hash.empty() && !theirs.tokenizer_hash.empty()) {
+    BATON_TRY(same("tokenizer", ours.tokenizer_hash, theirs.tokenizer_hash));
+  }
+  BATON_TRY(same_layout(ours.layout, theirs.layout));
+  BATON_TRY(same_layers(ours.layer_names, theirs.layer_names));
+  if (options.allow_other_profile) return {};
+  return same_profile(ours.profile, theirs.profile);
+}
+
+void encode_identity(const EngineIdentity& identity, ByteWriter& writer) {
+  writer.put(identity.protocol_version);
+  writer.put_string(identity.software_version);
+  writer.put_string(identity.engine_id);
+  writer.put(identity.instance_nonce);
+  writer.put_string(identity.model_fingerprint);
+  writer.put_string(identity.tokenizer_hash);
+  writer.put_string(identity.layout.kind);
+  writer.put_string(identity.layout.dtype);
+  for (int32_t size :
+       {identity.layout.layers, identity.layout.kv_heads, identity.layout.head_dim, identity.layout.block_size}) {
+    writer.put(size);
+  }
+  writer.put(static_cast<uint32_t>(identity.layer_names.size()));
+  for (const auto& name : identity.layer_names) writer.put_string(name);
+  writer.put_string(identity.profile.isa);
+  writer.put(identity.profile.kernel_revision);
+  writer.put_string(identity.profile.onednn_version);
+}
+
+Result<EngineIdentity> decode_identity(ByteReader& reader) {
+  EngineIdentity identity;
+  identity.protocol_version = reader.get<uint16_t>();
+  BATON_TRY_ASSIGN(identity.software_version, bounded_text(reader, "software version"));
+  BATON_TRY_ASSIGN(identity.engine_id, bounded_text(reader, "engine id"));
+  identity.instance_nonce = reader.get<uint64_t>();
+  BATON_TRY_ASSIGN(identity.model_fingerprint, bounded_text(reader, "model fingerprint"));
+  BATON_TRY_ASSIGN(identity.tokenizer_hash, bounded_text(reader, "tokenizer hash"));
+  BATON_TRY_ASSIGN(identity.layout.kind, bounded_text(reader, "KV layout"));
+  BATON_TRY_ASSIGN(identity.layout.dtype, bounded_text(reader, "KV dtype"));
+  identity.layout.layers = reader.get<int32_t>();
+  identity.layout.kv_heads = reader.get<int32_t>();
+  identity.layout.head_dim = reader.get<int32_t>();
+  identity.layout.block_size = reader.get<int32_t>();
+  const auto layers = reader.get<uint32_t>();
+  if (layers > kLayersMax) return fail(Code::kOutOfRange, "{} layer names, at most {} are allowed", layers, kLayersMax);
+  for (uint32_t i = 0; i < layers && reader.ok(); ++i) {
+    BATON_TRY_ASSIGN(auto name, bounded_text(reader, "layer name"));
+    identity.layer_names.push_back(std::move(name));
+  }
+  BATON_TRY_ASSIGN(identity.profile.isa, bounded_text(reader, "instruction set"));
+  identity.profile.kernel_revision = reader.get<uint32_t>();
+  BATON_TRY_ASSIGN(identity.profile.onednn_version, bounded_text(reader, "oneDNN version"));
+  return identity;
+}
+
+}  // namespace baton::wire

@@ -1,0 +1,87 @@
+#include "wire/handshake.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+namespace baton::wire {
+namespace {
+
+EngineIdentity example() {
+  EngineIdentity identity;
+  identity.software_version = "0.1.0";
+  identity.engine_id = "p0";
+  identity.instance_nonce = 77;
+  identity.model_fingerprint = "sha256:ab";
+  identity.tokenizer_hash = "t1";
+  identity.layout = {.kind = "gqa", .dtype = "bf16", .layers = 2, .kv_heads = 3, .head_dim = 64, .block_size = 16};
+  identity.layer_names = {"layers.0", "layers.1"};
+  identity.profile = {.isa = "avx512", .kernel_revision = 4, .onednn_version = "2.6.3"};
+  return identity;
+}
+
+TEST(Handshake, SurvivesTheWire) {
+  ByteWriter writer;
+  encode_identity(example(), writer);
+  ByteReader reader(writer.view());
+  const auto back = decode_identity(reader);
+  ASSERT_TRUE(back.has_value());
+  ASSERT_TRUE(reader.finish("identity").has_value());
+  EXPECT_EQ(back->engine_id, "p0");
+  EXPECT_EQ(back->instance_nonce, 77u);
+  EXPECT_TRUE(compare_identity(example(), *back).has_value());
+}
+
+TEST(Handshake, EachDifferenceIsRefusedWithBothValues) {
+  struct Case {
+    std::function<void(EngineIdentity&)> change;
+    std::string message;
+  };
+  const Case cases[] = {
+      {[](auto& i) { i.protocol_version = 9; }, "hand-off protocol version: ours 1, theirs 9"},
+      {[](auto& i) { i.model_fingerprint = "sha256:cd"; }, "model fingerprint: ours sha256:ab, theirs sha256:cd"},
+      {[](auto& i) { i.tokenizer_hash = "t2"; }, "tokenizer: ours t1, theirs t2"},
+      {[](auto& i) { i.layout.kind = "mla"; }, "KV layout: ours gqa, theirs mla"},
+      {[](auto& i) { i.layout.dtype = "f32"; }, "KV dtype: ours bf16, theirs f32"},
+      {[](auto& i) { i.layout.block_size = 768; }, "block size: ours 16, theirs 768"},
+      {[](auto& i) { i.layout.layers = 3; }, "layers: ours 2, theirs 3"},
+      {[](auto& i) { i.layout.kv_heads = 1; }, "KV heads: ours 3, theirs 1"},
+      {[](auto& i) { i.layout.head_dim = 128; }, "head dimension: ours 64, theirs 128"},
+      {[](auto& i) { i.layer_names[1] = "mtp.0"; }, "name of layer 1: ours layers.1, theirs mtp.0"},
+      {[](auto& i) { i.layer_names.pop_back(); }, "number of layer names: ours 2, theirs 1"},
+      {[](auto& i) { i.profile.isa = "avx2"; }, "instruction set: ours avx512, theirs avx2"},
+      {[](auto& i) { i.profile.kernel_revision = 5; }, "kernel revision: ours 4, theirs 5"},
+      {[](auto& i) { i.profile.onednn_version = ""; }, "oneDNN version: ours 2.6.3, theirs "},
+  };
+  for (const auto& c : cases) {
+    EngineIdentity theirs = example();
+    c.change(theirs);
+    const auto result = compare_identity(example(), theirs);
+    ASSERT_FALSE(result.has_value()) << c.message;
+    EXPECT_EQ(result.error().code(), Code::kMismatch);
+    EXPECT_EQ(result.error().message(), c.message);
+  }
+}
+
+TEST(Handshake, WhatMayDiffer) {
+  EngineIdentity theirs = example();
+  theirs.engine_id = "d7";
+  theirs.instance_nonce = 1;
+  theirs.software_version = "0.2.0";
+  theirs.tokenizer_hash.clear();
+  EXPECT_TRUE(compare_identity(example(), theirs).has_value());
+  theirs.profile.isa = "avx2";
+  EXPECT_TRUE(compare_identity(example(), theirs, {.allow_other_profile = true}).has_value());
+}
+
+TEST(Handshake, AbsurdSizesAreRefused) {
+  EngineIdentity identity = example();
+  identity.model_fingerprint.assign(4096, 'x');
+  ByteWriter writer;
+  encode_identity(identity, writer);
+  ByteReader reader(writer.view());
+  EXPECT_EQ(decode_identity(reader).error().code(), Code::kOutOfRange);
+}
+
+}  // namespace
+}  // namespace baton::wire

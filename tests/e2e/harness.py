@@ -1,0 +1,196 @@
+"""Starts real baton processes for a test and talks to them over real sockets. Standard library only.
+
+Every process a test starts is ended by its pid when the test ends; all traffic stays on loopback.
+"""
+import http.client
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+BATON = os.environ.get("BATON_BINARY", str(ROOT / "build/release/src/apps/baton"))
+TINY = str(ROOT / "tests/data/tiny_llama")
+START_SECONDS = float(os.environ.get("BATON_START_SECONDS", "60"))
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Process:
+    """One baton process; its output goes to a file that a failing test prints."""
+
+    def __init__(self, name, arguments, port, env=None):
+        self.name, self.port = name, port
+        self.log = tempfile.NamedTemporaryFile("w+", prefix=f"baton-{name}-", suffix=".log", delete=False)
+        self.popen = subprocess.Popen([BATON, *arguments], stdout=self.log, stderr=subprocess.STDOUT,
+                                      env={**os.environ, **(env or {})})
+
+    def wait_ready(self, path="/health"):
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            if self.popen.poll() is not None:
+                raise AssertionError(f"{self.name} ended with {self.popen.returncode}:\n{self.tail()}")
+            try:
+                if request(self.port, "GET", path)[0] == 200:
+                    return self
+            except OSError:
+                pass
+            time.sleep(0.05)
+        raise AssertionError(f"{self.name} not ready:\n{self.tail()}")
+
+    def tail(self, count=40):
+        return "".join(pathlib.Path(self.log.name).read_text(errors="replace").splitlines(True)[-count:])
+
+    def kill(self, sig=signal.SIGKILL):
+        if self.popen.poll() is None:
+            self.popen.send_signal(sig)
+
+    def stop(self, timeout=20):
+        """SIGTERM, then the exit status."""
+        self.kill(signal.SIGTERM)
+        try:
+            return self.popen.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.popen.kill()
+            self.popen.wait()
+            raise AssertionError(f"{self.name} did not end within {timeout} s of SIGTERM:\n{self.tail()}")
+
+    def close(self):
+        if self.popen.poll() is None:
+            self.popen.kill()
+        self.popen.wait()
+        self.log.close()
+        os.unlink(self.log.name)
+
+
+def request(port, method, path, body=None, headers=None, timeout=60, host="127.0.0.1"):
+    """(status, parsed JSON or text, headers). `body`: bytes, str, or a value to send as JSON."""
+    connection = http.client.HTTPConnection(host, port, timeout=timeout)
+    try:
+        sent = dict(headers or {})
+        if body is not None and not isinstance(body, (bytes, str)):
+            body = json.dumps(body)
+            sent.setdefault("Content-Type", "application/json")
+        connection.request(method, path, body, sent)
+        response = connection.getresponse()
+        data = response.read()
+        try:
+            parsed = json.loads(data) if data else None
+        except ValueError:
+            parsed = data.decode(errors="replace")
+        return response.status, parsed, dict(response.getheaders())
+    finally:
+        connection.close()
+
+
+def post(port, path, body, **kwargs):
+    return request(port, "POST", path, body, **kwargs)
+
+
+def stream(port, path, body, timeout=60, headers=None):
+    """The data of every event of a streamed answer, [DONE] included; JSON where it is JSON."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+    try:
+        connection.request("POST", path, json.dumps({**body, "stream": True}),
+                           {"Content-Type": "application/json", **(headers or {})})
+        response = connection.getresponse()
+        data = response.read().decode()
+        if response.status != 200:
+            raise AssertionError(f"{response.status}: {data}")
+        assert response.getheader("Content-Type").startswith("text/event-stream"), response.getheaders()
+        events = []
+        for block in data.split("\n\n"):
+            if not block:
+                continue
+            assert block.startswith("data: "), block
+            payload = block[len("data: "):]
+            events.append(payload if payload == "[DONE]" else json.loads(payload))
+        return events
+    finally:
+        connection.close()
+
+
+def metric(port, name):
+    """The sum of a metric's series."""
+    _, text, _ = request(port, "GET", "/metrics")
+    total, found = 0.0, False
+    for line in text.splitlines():
+        if line.startswith(name) and line[len(name)] in " {":
+            total += float(line.rsplit(" ", 1)[1])
+            found = True
+    if not found:
+        raise AssertionError(f"no metric {name}")
+    return total
+
+
+def wait_until(condition, seconds=10, what="condition"):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"{what} did not hold within {seconds} s")
+
+
+class ServingTest(unittest.TestCase):
+    """Keeps track of processes, class-wide (started in setUpClass) or of one test."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.class_processes = []
+
+    @classmethod
+    def tearDownClass(cls):
+        for process in reversed(cls.class_processes):
+            process.close()
+
+    def setUp(self):
+        self.processes = []
+
+    def tearDown(self):
+        failed = any(error for _, error in getattr(self._outcome, "errors", []) if error)
+        for process in reversed(self.processes):
+            if failed:
+                print(f"--- {process.name}\n{process.tail()}")
+            process.close()
+
+    @staticmethod
+    def engine(name, *flags, model=TINY, port=None, wait=True, env=None, into=None):
+        port = port or free_port()
+        process = Process(name, ["serve", model, "--host", "127.0.0.1", "--port", str(port),
+                                 "--served-model-name", "tiny", "--kv-cache-memory-bytes", "64M", *flags], port, env)
+        into.append(process)
+        return process.wait_ready() if wait else process
+
+    @classmethod
+    def prefill(cls, kv_port, *flags, into, name="prefill", extra=None, **kwargs):
+        config = {"kv_connector": "MooncakeConnectorV1", "kv_role": "kv_producer", "kv_port": str(kv_port),
+                  "engine_id": name, **(extra or {})}
+        return cls.engine(name, "--kv-transfer-config", json.dumps(config), *flags, into=into, **kwargs)
+
+    @classmethod
+    def decode(cls, *flags, into, name="decode", extra=None, **kwargs):
+        config = {"kv_connector": "MooncakeConnectorV1", "kv_role": "kv_consumer", "kv_port": str(free_port()),
+                  "engine_id": name, **(extra or {})}
+        return cls.engine(name, "--kv-transfer-config", json.dumps(config), *flags, into=into, **kwargs)
+
+    @staticmethod
+    def proxy(prefills, decodes, *flags, into):
+        port = free_port()
+        arguments = ["proxy", "--host", "127.0.0.1", "--port", str(port),
+                     "--prefiller-hosts", *["127.0.0.1"] * len(prefills),
+                     "--prefiller-ports", *[str(p.port) for p in prefills],
+                     "--decoder-hosts", *["127.0.0.1"] * len(decodes),
+                     "--decoder-ports", *[str(d.port) for d in decodes], *flags]
+        process = Process("proxy", arguments, port)
+        into.append(process)
+        return process.wait_ready()
