@@ -239,7 +239,10 @@ class PoolingClient final : public HttpClient {
                          std::unique_ptr<Stream> connection) {
     Outcome outcome;
     auto stream = std::make_unique<ClientStream>(pool_, origin, std::move(connection), request.idle_timeout);
+    if (request.cancellation) request.cancellation->set_hook([raw = stream.get()] { raw->close(); });
+    if (request.cancellation && request.cancellation->cancelled()) stream->close();
     auto done = co_await stream->exchange(request, head, options_.max_response_bytes, outcome.answered);
+    if (request.cancellation) request.cancellation->set_hook(nullptr);
     if (done) {
       outcome.stream = std::move(stream);
     } else {

@@ -4,11 +4,28 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "net/http.h"
 #include "net/stream.h"
 
 namespace baton::net {
+
+// Gives up a request whose answer has not begun: its connection closes at once, the call fails with kCancelled. One per
+// request; used on the client's executor only.
+class HttpCancellation {
+ public:
+  void cancel() {
+    cancelled_ = true;
+    if (auto hook = std::exchange(hook_, nullptr)) hook();
+  }
+  bool cancelled() const { return cancelled_; }
+  void set_hook(std::function<void()> hook) { hook_ = std::move(hook); }  // the client's own
+
+ private:
+  bool cancelled_ = false;
+  std::function<void()> hook_;
+};
 
 struct HttpClientRequest {
   std::string host;
@@ -20,6 +37,7 @@ struct HttpClientRequest {
   Duration connect_timeout = std::chrono::seconds(5);
   Duration head_timeout = std::chrono::seconds(600);  // until status and headers
   Duration idle_timeout = std::chrono::seconds(600);  // between pieces of the body
+  std::shared_ptr<HttpCancellation> cancellation = nullptr;  // shared: its holder may leave first
 };
 
 // An answer whose body is read piece by piece. Destroying it early closes the connection (the server sees it go).

@@ -1,0 +1,114 @@
+#include "apps/proxy_args.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+namespace baton::apps {
+namespace {
+
+struct Raw {
+  std::string host = "localhost", api_key, log_level = "INFO", tls_cert, tls_key;
+  int port = 8000, workers = 1, max_retries = 3, max_waiting_retries = 3, max_in_flight = 4096;
+  double retry_delay = 0.001, waiting_retry_interval = 10, connect_timeout = 2, prefill_timeout = 600,
+         first_token_timeout = 600, idle_timeout = 300, probe_interval = 1, probe_timeout = 1, drain_timeout = 30;
+  int64_t max_body_bytes = 512ll * 1024 * 1024;
+  std::vector<std::string> prefill_hosts = {"localhost"}, decode_hosts = {"localhost"};
+  std::vector<int> prefill_ports = {8001}, decode_ports = {8002};
+};
+
+void describe(CLI::App& app, Raw& raw) {
+  const auto port_range = CLI::Range(0, 65535);
+  app.add_option("--host", raw.host, "Address to listen on")->capture_default_str();
+  app.add_option("--port", raw.port, "Port to listen on")->check(port_range)->capture_default_str();
+  app.add_option("--prefiller-hosts", raw.prefill_hosts, "Hosts of the prefill engines")->expected(1, -1);
+  app.add_option("--prefiller-ports", raw.prefill_ports, "Their ports, as many")->expected(1, -1)->check(port_range);
+  app.add_option("--decoder-hosts", raw.decode_hosts, "Hosts of the decode engines")->expected(1, -1);
+  app.add_option("--decoder-ports", raw.decode_ports, "Their ports, as many")->expected(1, -1)->check(port_range);
+  app.add_option("--max-retries", raw.max_retries, "Attempts per stage of a request")->check(CLI::Range(1, 100));
+  app.add_option("--retry-delay", raw.retry_delay, "Base of the back-off, s")->check(CLI::Range(0.0, 60.0));
+  app.add_option("--max-waiting-retries", raw.max_waiting_retries, "Intervals that an added instance may take")
+      ->check(CLI::Range(1, 10000));
+  app.add_option("--waiting-retry-interval", raw.waiting_retry_interval, "Such an interval, s")
+      ->check(CLI::Range(0.01, 86400.0));
+  app.add_option("--workers", raw.workers, "Accepted; one thread serves")->check(CLI::Range(1, 1024));
+  app.add_option("--log-level", raw.log_level, "DEBUG, INFO, WARNING, ERROR or CRITICAL")
+      ->check(CLI::IsMember({"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"}, CLI::ignore_case));
+  app.add_option("--api-key", raw.api_key, "Key that clients must send; also passed on to the engines by them");
+  app.add_option("--ssl-certfile", raw.tls_cert, "PEM certificate: serve over TLS");
+  app.add_option("--ssl-keyfile", raw.tls_key, "Its PEM key");
+  app.add_option("--max-in-flight", raw.max_in_flight, "Requests at a time; beyond: 429")
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_option("--max-body-bytes", raw.max_body_bytes, "Largest request; beyond: 413")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  const auto seconds = CLI::Range(0.01, 1e6);
+  app.add_option("--connect-timeout", raw.connect_timeout, "To an engine, s")->check(seconds);
+  app.add_option("--prefill-timeout", raw.prefill_timeout, "For a prefill, s")->check(seconds);
+  app.add_option("--first-token-timeout", raw.first_token_timeout, "For decode's answer to begin, s")->check(seconds);
+  app.add_option("--idle-timeout", raw.idle_timeout, "Between pieces of a stream, s")->check(seconds);
+  app.add_option("--probe-interval", raw.probe_interval, "Between health probes, s")->check(seconds);
+  app.add_option("--probe-timeout", raw.probe_timeout, "For a health probe, s")->check(seconds);
+  app.add_option("--drain-timeout", raw.drain_timeout, "For running requests after a stop, s")->check(seconds);
+}
+
+Result<std::vector<net::HostPort>> join(std::string_view what, const std::vector<std::string>& hosts,
+                                        const std::vector<int>& ports) {
+  if (hosts.size() != ports.size())
+    return fail(Code::kInvalidArgument, "--{0}-hosts names {1} hosts and --{0}-ports {2} ports: give as many of each",
+                what, hosts.size(), ports.size());
+  std::vector<net::HostPort> joined;
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    BATON_TRY_ASSIGN(auto parts, net::parse_host_port(hosts[i], ports[i]));
+    if (parts.port != ports[i])
+      return fail(Code::kInvalidArgument, "--{0}-hosts '{1}': the port belongs into --{0}-ports", what, hosts[i]);
+    joined.push_back(std::move(parts));
+  }
+  return joined;
+}
+
+Duration seconds_of(double s) { return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(s)); }
+
+Result<ProxyArgs> to_args(const Raw& raw, std::string engine_api_key) {
+  ProxyArgs args{.log_level = raw.log_level};
+  auto& options = args.options;
+  BATON_TRY_ASSIGN(options.prefill, join("prefiller", raw.prefill_hosts, raw.prefill_ports));
+  BATON_TRY_ASSIGN(options.decode, join("decoder", raw.decode_hosts, raw.decode_ports));
+  options.http.listen.host = raw.host;
+  options.http.listen.port = raw.port;
+  options.http.max_body_bytes = static_cast<size_t>(raw.max_body_bytes);
+  options.http.tls.cert_file = raw.tls_cert;
+  options.http.tls.key_file = raw.tls_key;
+  options.retry = {.max_retries = raw.max_retries, .retry_delay = seconds_of(raw.retry_delay)};
+  options.max_waiting_retries = raw.max_waiting_retries;
+  options.waiting_retry_interval = seconds_of(raw.waiting_retry_interval);
+  if (!raw.api_key.empty()) options.api_keys = {raw.api_key};
+  options.engine_api_key = std::move(engine_api_key);
+  options.max_in_flight = raw.max_in_flight;
+  options.connect_timeout = seconds_of(raw.connect_timeout);
+  options.prefill_timeout = seconds_of(raw.prefill_timeout);
+  options.first_token_timeout = seconds_of(raw.first_token_timeout);
+  options.idle_timeout = seconds_of(raw.idle_timeout);
+  options.probe_interval = seconds_of(raw.probe_interval);
+  options.probe_timeout = seconds_of(raw.probe_timeout);
+  options.drain_timeout = seconds_of(raw.drain_timeout);
+  if (raw.workers > 1) args.notice = "--workers is accepted and has no effect: one thread serves all connections";
+  return args;
+}
+
+}  // namespace
+
+Result<ProxyArgs> parse_proxy_args(std::vector<std::string> args, std::string engine_api_key) {
+  CLI::App app("Serves OpenAI requests, each prefilled by one engine and decoded by another.", "baton proxy");
+  Raw raw;
+  try {
+    describe(app, raw);
+    std::ranges::reverse(args);  // as CLI11 wants it
+    app.parse(args);
+  } catch (const CLI::CallForHelp&) {
+    return ProxyArgs{.help = app.help()};
+  } catch (const CLI::ParseError& error) {
+    return fail(Code::kInvalidArgument, "{} (see baton proxy --help)", error.what());
+  }
+  return to_args(raw, std::move(engine_api_key));
+}
+
+}  // namespace baton::apps

@@ -1,0 +1,297 @@
+// The I/O of one generation: carries out what RequestFsm decides and reports back. One coroutine per request.
+#include <openssl/rand.h>
+
+#include <algorithm>
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <deque>
+
+#include "base/log.h"
+#include "net/sse.h"
+#include "proxy/proxy_state.h"
+
+namespace baton::proxy {
+namespace {
+
+namespace asio = net::asio;
+constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+constexpr Duration kAbortTimeout = std::chrono::seconds(2);
+constexpr Duration kDrainTimeout = std::chrono::seconds(1);
+
+std::string make_uuid() {
+  unsigned char b[16];
+  RAND_bytes(b, sizeof(b));
+  b[6] = static_cast<unsigned char>((b[6] & 0x0f) | 0x40);
+  b[8] = static_cast<unsigned char>((b[8] & 0x3f) | 0x80);
+  std::string text;
+  for (int i = 0; i < 16; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += fmt::format("{:02x}", b[i]);
+  }
+  return text;
+}
+
+// The client's own id when it is fit for headers, logs and metrics.
+std::string request_id_of(const net::HttpRequest& request) {
+  const auto given = request.headers.get("X-Request-Id");
+  const bool fit = given && !given->empty() && given->size() <= 128 &&
+                   std::ranges::all_of(*given, [](char c) { return c > 0x20 && c < 0x7f && c != '"'; });
+  return fit ? std::string(*given) : make_uuid();
+}
+
+// Best effort: P's lease ends by itself if this does not arrive.
+net::Task<void> send_abort(State state, net::HttpClientRequest request) {
+  state->metrics.aborts_sent.add();
+  auto answer = co_await state->client->request(std::move(request));
+  if (!answer) log_debug("event=abort_failed error=\"{}\"", answer.error().message());
+}
+
+// Reads a finished stream to its last byte, so that the connection serves again.
+net::Task<void> drain(State state, std::unique_ptr<net::HttpClientStream> stream) {
+  asio::steady_timer limit(state->executor, kDrainTimeout);
+  limit.async_wait([&](boost::system::error_code error) {
+    if (!error) stream->close();
+  });
+  for (auto piece = co_await stream->read_piece(); piece && !piece->empty();) piece = co_await stream->read_piece();
+  limit.cancel();
+  // The timer's callback may be queued: it refers to this frame.
+  co_await asio::post(state->executor, asio::use_awaitable);
+}
+
+class GenerationDriver {
+ public:
+  GenerationDriver(State state, const net::HttpRequest& request, net::HttpResponder& responder, RequestPlan plan)
+      : state_(std::move(state)),
+        responder_(responder),
+        headers_(engine_headers(*state_, request.headers)),
+        request_id_(request_id_of(request)),
+        path_(request.path),
+        stream_wanted_(plan.stream),
+        fsm_(std::move(plan), request_id_, state_->options.retry, state_->instances),
+        delay_(state_->executor) {}
+
+  net::Task<void> run() {
+    const TimePoint begin = state_->clock.now();
+    responder_.on_client_gone([this] { leave(); });
+    std::optional<Event> event = Begin{};
+    while (event) {
+      auto actions = fsm_.handle(std::move(*event), state_->clock.now());
+      event.reset();
+      for (auto& action : actions) {
+        auto next = co_await std::visit([this](auto& each) { return perform(each); }, action);
+        if (next) event = std::move(next);
+      }
+      // Whatever was under way when the client left: the machine hears of that, not of the call that was cut.
+      if (gone_ && !finished_) event = ClientGone{};
+      if (finished_) event.reset();
+    }
+    responder_.on_client_gone(nullptr);
+    if (stream_ && fsm_.summary().status == 200 && !fsm_.summary().cut_after_first_byte)
+      asio::co_spawn(state_->executor, drain(state_, std::move(stream_)), asio::detached);
+    report(begin);
+  }
+
+ private:
+  using Next = net::Task<std::optional<Event>>;
+
+  // The client has gone: cuts whatever is being waited for.
+  void leave() {
+    gone_ = true;
+    if (call_) call_->cancel();
+    if (stream_) stream_->close();
+    delay_.cancel();
+  }
+
+  std::optional<net::HttpClientRequest> call_to(InstanceId id, const std::string& request_id, std::string body,
+                                                Duration timeout) {
+    auto call = state_->request_to(id, "POST", path_);
+    if (!call) return std::nullopt;
+    call->headers = headers_;
+    call->headers.set("X-Request-Id", request_id);
+    call->body = std::move(body);
+    call->head_timeout = timeout;
+    call->idle_timeout = state_->options.idle_timeout;
+    call_ = call->cancellation = std::make_shared<net::HttpCancellation>();
+    return call;
+  }
+  static std::unexpected<Status> removed() { return fail(Code::kUnavailable, "the instance has been removed"); }
+
+  Next perform(CallPrefill& action) {
+    if (gone_) co_return std::nullopt;
+    auto call = call_to(action.instance, action.request_id, std::move(action.body), state_->options.prefill_timeout);
+    if (!call) co_return PrefillAnswered{removed()};
+    auto answer = co_await state_->client->request(std::move(*call));
+    call_.reset();
+    if (answer) answer->headers = end_to_end(answer->headers);
+    co_return PrefillAnswered{std::move(answer)};
+  }
+
+  Next perform(CallDecode& action) {
+    if (gone_) co_return std::nullopt;
+    auto call =
+        call_to(action.instance, action.request_id, std::move(action.body), state_->options.first_token_timeout);
+    if (!call) co_return DecodeAnswered{removed()};
+    reader_ = net::SseReader();
+    events_.clear();
+    auto stream = co_await state_->client->request_stream(std::move(*call));
+    call_.reset();
+    if (!stream) co_return DecodeAnswered{fail(stream.error())};
+    stream_ = std::move(*stream);
+    const auto type = stream_->headers().get("Content-Type");
+    if (stream_wanted_ && stream_->status() == 200 && type && type->starts_with("text/event-stream"))
+      co_return DecodeStreaming{};
+    auto answer = co_await read_whole();
+    stream_.reset();
+    co_return DecodeAnswered{std::move(answer)};
+  }
+
+  net::Task<Result<net::HttpResponse>> read_whole() {
+    net::HttpResponse answer{.status = stream_->status(), .headers = end_to_end(stream_->headers()), .body = {}};
+    for (;;) {
+      BATON_CO_TRY_ASSIGN(auto piece, co_await stream_->read_piece());
+      if (piece.empty()) co_return answer;
+      answer.body += piece;
+    }
+  }
+
+  Next perform(ReadDecode&) {
+    while (events_.empty()) {
+      if (!co_await flush()) co_return std::nullopt;
+      if (gone_) co_return std::nullopt;
+      auto piece = co_await stream_->read_piece();
+      if (!piece) co_return DecodeEnded{fail(piece.error())};
+      if (piece->empty()) co_return DecodeEnded{};
+      for (auto& each : reader_.feed(*piece)) events_.push_back(std::move(each));
+      if (reader_.overflowed()) co_return DecodeEnded{fail(Code::kDataLoss, "an event is larger than the proxy holds")};
+    }
+    DecodeEvent event{std::move(events_.front())};
+    events_.pop_front();
+    co_return event;
+  }
+
+  Next perform(Delay& action) {
+    if (gone_) co_return std::nullopt;
+    delay_.expires_after(action.time);
+    co_await delay_.async_wait(kAwait);
+    co_return DelayOver{};
+  }
+
+  Next perform(Respond& action) {
+    if (!gone_) {
+      action.response.headers.set("X-Request-Id", request_id_);
+      (void)co_await responder_.respond(std::move(action.response));
+    }
+    co_return std::nullopt;
+  }
+
+  // Events that arrived together leave together.
+  Next perform(WriteEvent& action) {
+    unsent_ += net::sse_event(action.data);
+    co_return std::nullopt;
+  }
+
+  Next perform(EndStream&) {
+    if (co_await flush() && !gone_) (void)co_await responder_.end_stream();
+    co_return std::nullopt;
+  }
+
+  Next perform(DropDecode&) {
+    if (stream_) stream_->close();
+    stream_.reset();
+    co_return std::nullopt;
+  }
+
+  Next perform(AbortPrefill& action) {
+    if (auto call = state_->request_to(action.instance, "POST", "/abort_requests")) {
+      call->headers = headers_;
+      call->body = Json{{"request_ids", Json::array({action.request_id})}}.dump();
+      call->head_timeout = call->idle_timeout = kAbortTimeout;
+      asio::co_spawn(state_->executor, send_abort(state_, std::move(*call)), asio::detached);
+    }
+    co_return std::nullopt;
+  }
+
+  Next perform(Finish&) {
+    finished_ = true;
+    co_return std::nullopt;
+  }
+
+  // False when the client has gone.
+  net::Task<bool> flush() {
+    if (gone_) co_return false;
+    if (unsent_.empty()) co_return true;
+    if (!responder_.answered()) {
+      net::HttpHeaders headers;
+      headers.add("Content-Type", "text/event-stream; charset=utf-8");
+      headers.add("Cache-Control", "no-cache");
+      headers.add("X-Request-Id", request_id_);
+      if (!co_await responder_.begin_stream(200, std::move(headers))) leave();
+    }
+    if (!gone_ && !co_await responder_.write_chunk(unsent_)) leave();
+    unsent_.clear();
+    co_return !gone_;
+  }
+
+  std::string instance_name(std::optional<InstanceId> id) const {
+    const Instance* instance = id ? state_->instances.find(*id) : nullptr;
+    return instance ? net::format_host_port(instance->host, instance->port) : "-";
+  }
+
+  void report(TimePoint begin) {
+    const auto& summary = fsm_.summary();
+    const TimePoint end = state_->clock.now();
+    state_->metrics.count_end(summary, begin, end);
+    log_info(
+        "event=request_end request_id={} path={} status={} prefill={} decode={} prefill_attempts={} "
+        "decode_attempts={} handed_off={} prompt_tokens={} completion_tokens={} cached_tokens={} first_byte_s={:.4f} "
+        "total_s={:.4f} failure=\"{}\"",
+        request_id_, path_, summary.status, instance_name(summary.prefill), instance_name(summary.decode),
+        summary.prefill_attempts, summary.decode_attempts, summary.handed_off, summary.prompt_tokens,
+        summary.completion_tokens, summary.cached_tokens,
+        summary.first_byte_at ? seconds_between(begin, *summary.first_byte_at) : -1.0, seconds_between(begin, end),
+        summary.failure);
+  }
+
+  State state_;
+  net::HttpResponder& responder_;
+  net::HttpHeaders headers_;
+  std::string request_id_, path_;
+  bool stream_wanted_;
+  RequestFsm fsm_;
+  asio::steady_timer delay_;
+  std::shared_ptr<net::HttpCancellation> call_;
+  std::unique_ptr<net::HttpClientStream> stream_;
+  net::SseReader reader_;
+  std::deque<std::string> events_;
+  std::string unsent_;
+  bool gone_ = false, finished_ = false;
+};
+
+}  // namespace
+
+net::Task<void> handle_generation(State state, net::HttpRequest& request, net::HttpResponder& responder) {
+  if (state->in_flight >= state->options.max_in_flight) {
+    state->metrics.refused.add();
+    auto answer = error_answer(429, "TooManyRequestsError", "the proxy has as many requests as it may hold; try again");
+    answer.headers.add("Retry-After", "1");
+    (void)co_await responder.respond(std::move(answer));
+    co_return;
+  }
+  auto plan = plan_request(request.path, request.body);
+  if (!plan) {
+    (void)co_await responder.respond(error_answer(400, "BadRequestError", plan.error().message()));
+    co_return;
+  }
+  request.body = {};
+  struct Count {
+    ProxyState& state;
+    explicit Count(ProxyState& of) : state(of) { state.metrics.in_flight.set(++state.in_flight); }
+    ~Count() { state.metrics.in_flight.set(--state.in_flight); }
+  } count(*state);
+  GenerationDriver driver(state, request, responder, std::move(*plan));
+  co_await driver.run();
+}
+
+}  // namespace baton::proxy

@@ -1,0 +1,142 @@
+#include "proxy/proxy_server.h"
+
+#include <openssl/crypto.h>
+
+#include <algorithm>
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "proxy/proxy_state.h"
+
+namespace baton::proxy {
+namespace {
+
+namespace asio = net::asio;
+constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+
+// What an operator or a client may change or read needs the key; health and metrics stay open, as with the engines.
+bool is_guarded(std::string_view path) {
+  return path.starts_with("/v1/") || path.starts_with("/instances/") || path == "/reset_prefix_cache" ||
+         path == "/tokenize" || path == "/detokenize";
+}
+
+// Compares hashes in constant time, so that nothing leaks of how much of a key was right.
+bool is_authorised(const ProxyOptions& options, const net::HttpRequest& request) {
+  if (options.api_keys.empty() || !is_guarded(request.path)) return true;
+  constexpr std::string_view kBearer = "Bearer ";
+  const auto header = request.headers.get("Authorization");
+  if (!header || !header->starts_with(kBearer)) return false;
+  const auto given = sha256(std::as_bytes(std::span(header->substr(kBearer.size()))));
+  bool found = false;
+  for (const auto& key : options.api_keys) {
+    const auto expected = sha256(std::as_bytes(std::span(key)));
+    found |= CRYPTO_memcmp(given.data(), expected.data(), expected.size()) == 0;
+  }
+  return found;
+}
+
+bool is_generation(const net::HttpRequest& request) {
+  return request.method == "POST" && (request.path == "/v1/completions" || request.path == "/v1/chat/completions");
+}
+
+net::Task<void> handle(State state, net::HttpRequest& request, net::HttpResponder& responder) {
+  if (!is_authorised(state->options, request)) {
+    (void)co_await responder.respond(json_response(401, R"({"error":"Unauthorized"})"));
+  } else if (is_generation(request)) {
+    co_await handle_generation(state, request, responder);
+  } else {
+    co_await handle_service(state, request, responder);
+  }
+}
+
+// Stop: no new connections, running requests end or run out of time, then everything closes.
+net::Task<void> wind_down(State state, asio::io_context& context) {
+  log_info("event=proxy_stopping in_flight={}", state->in_flight);
+  state->server->stop_accepting();
+  const TimePoint deadline = net::deadline_after(state->options.drain_timeout);
+  while (state->in_flight > 0 && state->clock.now() < deadline) {
+    asio::steady_timer pause(state->executor, std::chrono::milliseconds(20));
+    co_await pause.async_wait(kAwait);
+  }
+  state->closed = true;
+  state->probe_timer.cancel();
+  state->server->close();
+  // A moment for the handlers to see it.
+  asio::steady_timer pause(state->executor, std::chrono::milliseconds(100));
+  co_await pause.async_wait(kAwait);
+  context.stop();
+}
+
+}  // namespace
+
+ProxyState::ProxyState(asio::any_io_executor on, ProxyOptions with)
+    : executor(on),
+      options(std::move(with)),
+      instances(options.health),
+      client(net::make_http_client(on, {})),
+      probe_timer(on) {}
+
+std::optional<net::HttpClientRequest> ProxyState::request_to(InstanceId id, std::string method,
+                                                             std::string target) const {
+  const Instance* instance = instances.find(id);
+  if (!instance) return std::nullopt;
+  net::HttpClientRequest request;
+  request.host = instance->host;
+  request.port = instance->port;
+  request.method = std::move(method);
+  request.target = std::move(target);
+  request.connect_timeout = options.connect_timeout;
+  return request;
+}
+
+Result<std::unique_ptr<ProxyServer>> ProxyServer::start(asio::any_io_executor executor, ProxyOptions options) {
+  if (options.decode.empty())
+    return fail(Code::kInvalidArgument, "the proxy needs at least one decode instance (--decoder-hosts)");
+  auto state = std::make_shared<ProxyState>(executor, std::move(options));
+  for (const auto& each : state->options.prefill) BATON_TRY(state->instances.add(Role::kPrefill, each.host, each.port));
+  for (const auto& each : state->options.decode) BATON_TRY(state->instances.add(Role::kDecode, each.host, each.port));
+  state->options.http.one_thread = true;
+  // The handler lives in the server, which lives in the state: a strong reference would be a cycle.
+  auto handler = [weak = std::weak_ptr(state)](net::HttpRequest& request,
+                                               net::HttpResponder& responder) -> net::Task<void> {
+    if (auto strong = weak.lock()) co_await handle(std::move(strong), request, responder);
+  };
+  BATON_TRY_ASSIGN(state->server, net::serve_http(executor, state->options.http, std::move(handler)));
+  asio::co_spawn(executor, probe_loop(state), asio::detached);
+  return std::unique_ptr<ProxyServer>(new ProxyServer(std::move(state)));
+}
+
+ProxyServer::ProxyServer(std::shared_ptr<ProxyState> state) : state_(std::move(state)) {}
+ProxyServer::~ProxyServer() { close(); }
+int ProxyServer::port() const { return state_->server->port(); }
+int ProxyServer::requests_in_flight() const { return state_->in_flight; }
+void ProxyServer::stop_accepting() { state_->server->stop_accepting(); }
+void ProxyServer::close() {
+  state_->server->close();
+  asio::post(state_->executor, [state = state_] {
+    state->closed = true;
+    state->probe_timer.cancel();
+  });
+}
+
+Result<int> run_proxy(const ProxyOptions& options, std::stop_token stop) {
+  asio::io_context context(1);
+  auto state = std::shared_ptr<ProxyState>();
+  BATON_TRY_ASSIGN(auto server, ProxyServer::start(context.get_executor(), options));
+  state = server->state_;
+  log_info("event=proxy_ready listen={} prefill={} decode={}",
+           net::format_host_port(options.http.listen.host, server->port()), options.prefill.size(),
+           options.decode.size());
+  std::stop_callback on_stop(
+      stop, [&] { asio::post(context, [&] { asio::co_spawn(context, wind_down(state, context), asio::detached); }); });
+  context.run();
+  return 0;
+}
+
+}  // namespace baton::proxy

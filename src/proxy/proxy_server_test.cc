@@ -1,0 +1,360 @@
+// The proxy between a raw client and fake engines, all in process over loopback.
+#include "proxy/proxy_server.h"
+
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <functional>
+#include <map>
+#include <mutex>
+
+#include "net/sse.h"
+#include "net/test_support.h"
+#include "proxy/request_plan.h"
+
+namespace baton::proxy {
+namespace {
+
+using namespace std::chrono_literals;
+using net::RawClient;
+using net::wait_until;
+
+// An engine that answers as its behaviour says. Runs on a thread of its own, so that it can die by itself.
+class FakeEngine {
+ public:
+  using Behaviour = std::function<net::Task<void>(FakeEngine&, const Json& body, net::HttpResponder&)>;
+  explicit FakeEngine(Behaviour behaviour, std::string host = "127.0.0.1", int port = 0)
+      : behaviour_(std::move(behaviour)) {
+    net::HttpServerOptions options{.listen = {.host = std::move(host), .port = port}};
+    server_ =
+        net::serve_http(context_.executor(), options, [this](net::HttpRequest& request, net::HttpResponder& responder) {
+          return handle(request, responder);
+        }).value();
+  }
+  ~FakeEngine() { die(); }
+  void die() {
+    if (!server_) return;
+    server_->close();
+    EXPECT_TRUE(wait_until([&] { return server_->open_connections() == 0; }));
+    server_.reset();
+  }
+  int port() const { return server_->port(); }
+  std::vector<std::string> seen(const std::string& path) {
+    std::lock_guard lock(mutex_);
+    return bodies_[path];
+  }
+  std::string header(const std::string& name) {
+    std::lock_guard lock(mutex_);
+    return std::string(last_headers_.get(name).value_or(""));
+  }
+
+ private:
+  net::Task<void> handle(net::HttpRequest& request, net::HttpResponder& responder) {
+    {
+      std::lock_guard lock(mutex_);
+      bodies_[request.path].push_back(request.body);
+      if (request.path.starts_with("/v1/")) last_headers_ = request.headers;
+    }
+    const bool generates = request.path == "/v1/completions" || request.path == "/v1/chat/completions";
+    if (generates) {
+      const Json body = Json::parse(request.body);
+      co_await behaviour_(*this, body, responder);
+    } else {
+      (void)co_await responder.respond({.status = 200, .headers = {}, .body = R"({"data":[{"id":"m"}]})"});
+    }
+  }
+
+  Behaviour behaviour_;
+  std::mutex mutex_;
+  std::map<std::string, std::vector<std::string>> bodies_;
+  net::HttpHeaders last_headers_;
+  net::ContextThread context_;
+  std::unique_ptr<net::HttpServer> server_;
+};
+
+net::Task<void> respond_json(net::HttpResponder& responder, int status, std::string body) {
+  net::HttpResponse response{.status = status, .headers = {}, .body = std::move(body)};
+  response.headers.add("Content-Type", "application/json");
+  (void)co_await responder.respond(std::move(response));
+}
+net::Task<void> begin_sse(net::HttpResponder& responder) {
+  net::HttpHeaders headers;
+  headers.add("Content-Type", "text/event-stream");
+  (void)co_await responder.begin_stream(200, headers);
+}
+// Waits until its client goes (true) or `time` is over.
+net::Task<bool> wait_for_gone(net::HttpResponder& responder, Duration time) {
+  net::asio::steady_timer timer(responder.executor(), time);
+  responder.on_client_gone([&] { timer.cancel(); });
+  boost::system::error_code ignored;
+  co_await timer.async_wait(net::asio::redirect_error(net::asio::use_awaitable, ignored));
+  responder.on_client_gone(nullptr);
+  co_return responder.client_gone();
+}
+
+net::Task<void> good_prefill(FakeEngine&, const Json& body, net::HttpResponder& responder) {
+  EXPECT_EQ(body["max_tokens"], 1);
+  co_await respond_json(responder, 200,
+                        R"({"choices":[{"index":0,"text":"a"}],"kv_transfer_params":{"do_remote_prefill":true,"r":5},)"
+                        R"("usage":{"prompt_tokens_details":{"cached_tokens":4}}})");
+}
+
+// A stream whose bytes are cut at odd places: two bytes a chunk.
+net::Task<void> good_decode(FakeEngine&, const Json& body, net::HttpResponder& responder) {
+  if (!body.value("stream", false)) {
+    co_await respond_json(responder, 200,
+                          R"({"choices":[{"index":0,"text":"hello","token_ids":[1]}],"usage":)"
+                          R"({"prompt_tokens":9,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":8}}})");
+    co_return;
+  }
+  co_await begin_sse(responder);
+  std::string bytes;
+  for (const char* text : {"he", "l\u00e9", "lo"})
+    bytes += net::sse_event(Json{{"choices", {{{"index", 0}, {"text", text}, {"token_ids", {1, 2}}}}}}.dump());
+  bytes +=
+      net::sse_event(R"({"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":6}})") + net::sse_event("[DONE]");
+  for (size_t at = 0; at < bytes.size(); at += 2)
+    if (!co_await responder.write_chunk(std::string_view(bytes).substr(at, 2))) co_return;
+  (void)co_await responder.end_stream();
+}
+
+net::HostPort local(const FakeEngine& engine, std::string host = "127.0.0.1") {
+  return {std::move(host), engine.port()};
+}
+
+class Proxy : public testing::Test {
+ protected:
+  void start(std::vector<net::HostPort> prefill, std::vector<net::HostPort> decode, ProxyOptions options = {}) {
+    options.http.listen.port = 0;
+    options.prefill = std::move(prefill);
+    options.decode = std::move(decode);
+    options.probe_interval = 100ms;
+    server_ = ProxyServer::start(context_.executor(), options).value();
+  }
+  ~Proxy() override {
+    if (!server_) return;
+    server_->close();
+    EXPECT_TRUE(wait_until([&] { return server_->requests_in_flight() == 0; }));
+  }
+  std::string ask(const std::string& body, const std::string& path = "/v1/completions", const std::string& more = "") {
+    RawClient client(server_->port());
+    client.send(fmt::format("POST {} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}\r\n{}\r\n{}", path,
+                            body.size(), more, body));
+    return client.receive();
+  }
+  std::string get(const std::string& path) {
+    RawClient client(server_->port());
+    client.send("GET " + path + " HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    return client.receive();
+  }
+  bool metric_is(const std::string& line) { return get("/metrics").find("\n" + line + "\n") != std::string::npos; }
+  net::ContextThread context_;
+  std::unique_ptr<ProxyServer> server_;
+};
+
+constexpr auto kStream = R"({"prompt":"hi","stream":true})";
+constexpr auto kWhole = R"({"prompt":"hi"})";
+
+TEST_F(Proxy, StreamsThroughBothEnginesWhateverTheCuts) {
+  FakeEngine p(good_prefill), d(good_decode);
+  start({local(p)}, {local(d)});
+  const std::string got = ask(kStream, "/v1/completions", "X-Request-Id: mine\r\nAuthorization: Bearer k\r\n");
+  EXPECT_TRUE(got.starts_with("HTTP/1.1 200 ")) << got;
+  EXPECT_NE(got.find("l\u00e9"), std::string::npos);
+  EXPECT_NE(got.find("data: [DONE]\n\n"), std::string::npos);
+  EXPECT_EQ(got.find("usage"), std::string::npos);
+  EXPECT_EQ(got.find("\"token_ids\":[1"), std::string::npos);
+  EXPECT_EQ(Json::parse(d.seen("/v1/completions").at(0))["kv_transfer_params"]["r"], 5);
+  for (auto* engine : {&p, &d}) {
+    EXPECT_EQ(engine->header("X-Request-Id"), "mine");
+    EXPECT_EQ(engine->header("Authorization"), "Bearer k");
+  }
+  const std::string whole = ask(kWhole, "/v1/chat/completions");
+  EXPECT_NE(whole.find("hello"), std::string::npos);
+  EXPECT_NE(whole.find("\"cached_tokens\":4"), std::string::npos);
+  EXPECT_TRUE(metric_is("baton_proxy_handoffs_total 2"));
+  EXPECT_TRUE(metric_is("baton_proxy_completion_tokens_total 8"));
+}
+
+TEST_F(Proxy, DeadEnginesArePassedOverAndComeBack) {
+  FakeEngine p(good_prefill), d(good_decode);
+  auto p2 = std::make_unique<FakeEngine>(good_prefill), d2 = std::make_unique<FakeEngine>(good_decode);
+  const auto p2_at = local(*p2), d2_at = local(*d2);
+  start({p2_at, local(p)}, {d2_at, local(d)});
+  p2.reset();
+  d2.reset();
+  for (int i = 0; i < 5; ++i) EXPECT_NE(ask(kStream).find("[DONE]"), std::string::npos);
+  const std::string down =
+      fmt::format("baton_proxy_instance_up{{instance=\"127.0.0.1:{}\",role=\"decode\"}}", d2_at.port);
+  EXPECT_TRUE(wait_until([&] { return metric_is(down + " 0"); }, 2000));
+  d2 = std::make_unique<FakeEngine>(good_decode, "127.0.0.1", d2_at.port);
+  EXPECT_TRUE(wait_until([&] { return metric_is(down + " 1"); }, 2000));
+}
+
+TEST_F(Proxy, WithoutPrefillEnginesDecodeServesAloneAndWithoutDecodeIs503) {
+  FakeEngine d(good_decode);
+  start({{"127.0.0.1", 1}}, {local(d)});
+  EXPECT_NE(ask(kWhole).find("hello"), std::string::npos);
+  EXPECT_FALSE(Json::parse(d.seen("/v1/completions").at(0)).contains("kv_transfer_params"));
+  d.die();
+  const std::string got = ask(kWhole);
+  EXPECT_TRUE(got.starts_with("HTTP/1.1 50")) << got;
+  EXPECT_TRUE(wait_until([&] { return get("/health").starts_with("HTTP/1.1 503 "); }, 2000));
+}
+
+TEST_F(Proxy, EmptyAndBrokenStreamsFailOverOrEndWithAnError) {
+  FakeEngine p(good_prefill), d(good_decode);
+  FakeEngine empty([](FakeEngine&, const Json&, net::HttpResponder& responder) -> net::Task<void> {
+    co_await begin_sse(responder);
+    (void)co_await responder.end_stream();
+  });
+  start({local(p)}, {local(empty), local(d)});
+  const std::string got = ask(kStream);
+  EXPECT_NE(got.find("lo"), std::string::npos);
+  EXPECT_NE(got.find("[DONE]"), std::string::npos);
+  EXPECT_EQ(p.seen("/v1/completions").size(), 2u);  // a new prefill for the second D
+  EXPECT_TRUE(wait_until([&] { return p.seen("/abort_requests").size() == 1; }));
+}
+
+TEST_F(Proxy, AStreamThatBreaksAfterItsFirstByteEndsWithErrorAndDone) {
+  FakeEngine p(good_prefill);
+  FakeEngine d([](FakeEngine&, const Json&, net::HttpResponder& responder) -> net::Task<void> {
+    co_await begin_sse(responder);
+    (void)co_await responder.write_chunk(net::sse_event(R"({"choices":[{"index":0,"text":"a"}]})") + "data: {\"ch");
+  });
+  start({local(p)}, {local(d)});
+  const std::string got = ask(kStream);
+  EXPECT_NE(got.find("\"text\":\"a\""), std::string::npos);
+  EXPECT_LT(got.find("\"error\""), got.find("[DONE]"));
+  EXPECT_TRUE(got.ends_with("0\r\n\r\n"));
+}
+
+TEST_F(Proxy, ClientThatLeavesIsSeenByTheEngineAtWork) {
+  std::atomic<int> waiting{0}, saw{0};
+  const auto hang = [&](FakeEngine&, const Json&, net::HttpResponder& responder) -> net::Task<void> {
+    ++waiting;
+    if (co_await wait_for_gone(responder, 3s)) ++saw;
+  };
+  FakeEngine hung_p(hang), d(good_decode);
+  start({local(hung_p)}, {local(d)});
+  {
+    RawClient client(server_->port());
+    client.send(fmt::format("POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 15\r\n\r\n{}", kWhole));
+    ASSERT_TRUE(wait_until([&] { return waiting == 1; }));
+  }
+  EXPECT_TRUE(wait_until([&] { return saw == 1; }, 300));
+  EXPECT_TRUE(wait_until([&] { return hung_p.seen("/abort_requests").size() == 1; }));
+  EXPECT_TRUE(d.seen("/v1/completions").empty());
+}
+
+TEST_F(Proxy, ClientThatLeavesAStreamEndsItAtDecode) {
+  std::atomic<bool> saw{false};
+  FakeEngine p(good_prefill);
+  FakeEngine d([&](FakeEngine&, const Json&, net::HttpResponder& responder) -> net::Task<void> {
+    co_await begin_sse(responder);
+    (void)co_await responder.write_chunk(net::sse_event(R"({"choices":[{"index":0,"text":"a"}]})"));
+    saw = co_await wait_for_gone(responder, 3s);
+  });
+  start({local(p)}, {local(d)});
+  {
+    RawClient client(server_->port());
+    client.send(fmt::format("POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 29\r\n\r\n{}", kStream));
+    EXPECT_NE(client.receive("\"a\"").find("200 OK"), std::string::npos);
+  }
+  EXPECT_TRUE(wait_until([&] { return saw.load(); }, 300));
+}
+
+TEST_F(Proxy, AHungEngineIsCutOffByItsDeadline) {
+  FakeEngine hung([](FakeEngine&, const Json&, net::HttpResponder& responder) -> net::Task<void> {
+    (void)co_await wait_for_gone(responder, 3s);
+  });
+  FakeEngine d(good_decode);
+  ProxyOptions options;
+  options.prefill_timeout = 200ms;
+  options.retry.max_retries = 1;
+  start({local(hung)}, {local(d)}, options);
+  EXPECT_NE(ask(kWhole).find("hello"), std::string::npos);
+}
+
+TEST_F(Proxy, ClientErrorsPassThrough) {
+  FakeEngine p([](FakeEngine&, const Json&, net::HttpResponder& responder) -> net::Task<void> {
+    co_await respond_json(responder, 404, R"({"error":{"message":"no such model"}})");
+  });
+  FakeEngine d(good_decode);
+  start({local(p)}, {local(d)});
+  const std::string got = ask(kWhole);
+  EXPECT_TRUE(got.starts_with("HTTP/1.1 404 "));
+  EXPECT_NE(got.find("no such model"), std::string::npos);
+  EXPECT_EQ(p.seen("/v1/completions").size(), 1u);
+  EXPECT_TRUE(ask("{").starts_with("HTTP/1.1 400 "));
+}
+
+TEST_F(Proxy, DrainWaitsForTheInstancesOwnRequests) {
+  std::atomic<bool> go{false}, started{false};
+  FakeEngine p(good_prefill), other(good_decode);
+  FakeEngine d([&](FakeEngine&, const Json&, net::HttpResponder& responder) -> net::Task<void> {
+    started = true;
+    while (!go) (void)co_await wait_for_gone(responder, 5ms);
+    co_await respond_json(responder, 200, R"({"choices":[{"text":"drained"}]})");
+  });
+  start({local(p)}, {local(d), local(other)});
+  std::string slow;
+  std::thread client([&] { slow = ask(kWhole); });
+  ASSERT_TRUE(wait_until([&] { return started.load(); }));
+  const std::string d_name = fmt::format("127.0.0.1:{}", d.port());
+  const std::string removed = ask(Json{{"type", "decode"}, {"instances", d_name}}.dump(), "/instances/remove");
+  EXPECT_NE(removed.find("\"current_decode_instances\":1"), std::string::npos) << removed;
+  EXPECT_NE(ask(kWhole).find("hello"), std::string::npos);  // goes to the other, and traffic does not hold up the drain
+  go = true;
+  client.join();
+  EXPECT_NE(slow.find("drained"), std::string::npos);
+  ask(Json{{"type", "decode"}, {"instances", {d_name}}}.dump(), "/instances/add");
+  EXPECT_TRUE(
+      wait_until([&] { return get("/healthcheck").find("\"decode_instances\":2") != std::string::npos; }, 2000));
+  EXPECT_TRUE(ask(R"({"type":"x","instances":"a:1"})", "/instances/add").starts_with("HTTP/1.1 400 "));
+}
+
+TEST_F(Proxy, ServiceRoutesIpv6LimitsAndKeys) {
+  FakeEngine p(good_prefill, "::1"), d(good_decode, "::1");
+  ProxyOptions options;
+  options.api_keys = {"secret"};
+  start({local(p, "::1")}, {local(d, "::1")}, options);
+  EXPECT_TRUE(ask(kWhole).starts_with("HTTP/1.1 401 "));
+  const std::string key = "Authorization: Bearer secret\r\n";
+  EXPECT_NE(ask(kWhole, "/v1/completions", key).find("hello"), std::string::npos);
+  EXPECT_NE(get("/healthcheck").find(R"({"status":"ok","prefill_instances":1,"decode_instances":1,"request_num":0})"),
+            std::string::npos);
+  EXPECT_TRUE(get("/health").starts_with("HTTP/1.1 200 "));
+  EXPECT_TRUE(get("/nothing").starts_with("HTTP/1.1 404 "));
+  EXPECT_TRUE(get("/instances/add").starts_with("HTTP/1.1 401 "));
+  EXPECT_TRUE(ask("", "/reset_prefix_cache?x=1", key).starts_with("HTTP/1.1 200 "));
+  EXPECT_EQ(p.seen("/reset_prefix_cache").size() + d.seen("/reset_prefix_cache").size(), 2u);
+  EXPECT_NE(ask(R"({"prompt":"x"})", "/tokenize", key).find("\"id\":\"m\""), std::string::npos);
+}
+
+TEST_F(Proxy, BeyondItsLimitItSaysTryAgain) {
+  FakeEngine p(good_prefill), d(good_decode);
+  ProxyOptions options;
+  options.max_in_flight = 0;
+  start({local(p)}, {local(d)}, options);
+  const std::string got = ask(kWhole);
+  EXPECT_TRUE(got.starts_with("HTTP/1.1 429 "));
+  EXPECT_NE(got.find("Retry-After: 1"), std::string::npos);
+}
+
+TEST(RunProxy, StopsWhenAskedAndSaysWhyItCannotStart) {
+  std::stop_source stop;
+  ProxyOptions options;
+  EXPECT_FALSE(run_proxy(options, stop.get_token()));  // no decode instance
+  options.decode = {{"127.0.0.1", 1}};
+  options.http.listen.port = 0;
+  std::thread stopper([&] {
+    net::sleep_ms(100);
+    stop.request_stop();
+  });
+  EXPECT_EQ(run_proxy(options, stop.get_token()).value(), 0);
+  stopper.join();
+}
+
+}  // namespace
+}  // namespace baton::proxy

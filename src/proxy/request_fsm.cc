@@ -1,0 +1,345 @@
+#include "proxy/request_fsm.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace baton::proxy {
+namespace {
+
+Outcome outcome_of(const Status& status) {
+  switch (status.code()) {
+    case Code::kUnavailable:
+      return Outcome::kUnreachable;
+    case Code::kDeadlineExceeded:
+      return Outcome::kSlow;
+    default:
+      return Outcome::kFailed;
+  }
+}
+
+int client_status_of(const Status& status) { return status.code() == Code::kDeadlineExceeded ? 504 : 502; }
+
+// The request's own fault: every other instance would say the same.
+bool is_clients_fault(int status) { return status >= 400 && status < 500 && status != 408 && status != 429; }
+
+std::string type_of(int status) {
+  if (status == 503) return "ServiceUnavailableError";
+  if (status == 504) return "GatewayTimeoutError";
+  return "BadGatewayError";
+}
+
+net::HttpResponse error_response(int status, std::string_view message) {
+  net::HttpResponse response{.status = status, .headers = {}, .body = error_json(status, type_of(status), message)};
+  response.headers.add("Content-Type", "application/json");
+  if (status == 503 || status == 429) response.headers.add("Retry-After", "1");
+  return response;
+}
+
+}  // namespace
+
+RequestFsm::RequestFsm(RequestPlan plan, std::string request_id, RetryPolicy policy, Instances& instances)
+    : plan_(std::move(plan)), request_id_(std::move(request_id)), policy_(policy), instances_(instances) {}
+
+RequestFsm::~RequestFsm() {
+  release_prefill();
+  release_decode();
+  release_kv();
+}
+
+std::vector<Action> RequestFsm::handle(Event event, TimePoint now) {
+  now_ = now;
+  actions_.clear();
+  if (stage_ != Stage::kFinished) std::visit([this](auto& each) { on(each); }, event);
+  if (actions_.empty()) actions_.push_back(Finish{});
+  return std::move(actions_);
+}
+
+std::string RequestFsm::attempt_id() const {
+  return generation_ <= 1 ? request_id_ : fmt::format("{}-retry{}", request_id_, generation_ - 1);
+}
+
+void RequestFsm::on(const Begin&) {
+  if (plan_.hand_off) return start_prefill();
+  generation_ = 1;
+  start_decode();
+}
+
+void RequestFsm::start_prefill() {
+  stage_ = Stage::kPrefill;
+  kv_params_ = nullptr;
+  kv_offered_ = false;
+  summary_.cached_tokens = -1;
+  summary_.handed_off = false;
+  // A prompt is not computed for nobody.
+  if (!instances_.pick(Role::kDecode, now_, {}))
+    return give_up({Outcome::kFailed, 503, "no decode instance is available", std::nullopt});
+  ++generation_;
+  const auto chosen = summary_.prefill_attempts < policy_.max_retries + summary_.decode_attempts
+                          ? instances_.pick(Role::kPrefill, now_, tried_prefill_)
+                          : std::nullopt;
+  if (!chosen) {
+    // Every D can compute a prompt.
+    summary_.colocated = true;
+    return start_decode();
+  }
+  prefill_ = kv_at_ = chosen;
+  kv_id_ = attempt_id();
+  summary_.prefill = chosen;
+  ++summary_.prefill_attempts;
+  instances_.begin_prefill(*chosen, plan_.load);
+  actions_.push_back(CallPrefill{*chosen, kv_id_, prefill_body(plan_)});
+}
+
+void RequestFsm::on(PrefillAnswered& event) {
+  if (!event.answer)
+    return prefill_failed({outcome_of(event.answer.error()), client_status_of(event.answer.error()),
+                           fmt::format("prefill: {}", event.answer.error().message()), std::nullopt});
+  auto& answer = *event.answer;
+  if (is_clients_fault(answer.status)) {
+    instances_.note(*prefill_, Outcome::kOk, now_);
+    release_prefill();
+    release_kv();
+    const int status = answer.status;
+    actions_.push_back(Respond{std::move(answer)});
+    return finish(status);
+  }
+  Json body = answer.status == 200 ? Json::parse(answer.body, nullptr, false) : Json();
+  if (!body.is_object() || body.contains("error")) {
+    // Too busy is not sick.
+    const bool busy = answer.status == 429 || answer.status == 503;
+    const Outcome outcome = busy ? Outcome::kOk : Outcome::kFailed;
+    const int status = busy ? 503 : 502;
+    return prefill_failed({outcome, status, fmt::format("prefill: status {}", answer.status), std::move(answer)});
+  }
+  instances_.note(*prefill_, Outcome::kOk, now_);
+  release_prefill();
+  summary_.prefilled_at = now_;
+  const auto params = body.find("kv_transfer_params");
+  kv_offered_ = params != body.end() && params->is_object() && !params->empty();
+  if (kv_offered_) {
+    kv_params_ = *params;
+  } else {
+    release_kv();
+  }
+  const Json::json_pointer cached("/usage/prompt_tokens_details/cached_tokens");
+  if (body.contains(cached) && body[cached].is_number_integer()) summary_.cached_tokens = body[cached].get<int64_t>();
+  start_decode();
+}
+
+void RequestFsm::prefill_failed(Failure failure) {
+  const InstanceId failed = *prefill_;
+  instances_.note(failed, failure.outcome, now_);
+  release_prefill();
+  release_kv();
+  tried_prefill_.push_back(failed);
+  // It may still be computing, or finish later with nobody to fetch the KV.
+  if (failure.outcome == Outcome::kSlow) actions_.push_back(AbortPrefill{failed, kv_id_});
+  const bool refused = failure.pass_on && failure.pass_on->status == 429;
+  if (instances_.pick(Role::kPrefill, now_, tried_prefill_)) return start_prefill();
+  if (refused) return give_up(failure);
+  if (summary_.prefill_attempts < policy_.max_retries && instances_.pick(Role::kPrefill, now_, {})) {
+    tried_prefill_.clear();
+    return retry_later(true);
+  }
+  start_prefill();  // finds none left: D alone
+}
+
+// The same instance again after a pause; the pause doubles with each attempt.
+void RequestFsm::retry_later(bool prefill_stage) {
+  stage_ = Stage::kDelay;
+  retry_prefill_ = prefill_stage;
+  const int attempts = prefill_stage ? summary_.prefill_attempts : summary_.decode_attempts;
+  actions_.push_back(Delay{policy_.retry_delay * (1 << std::clamp(attempts - 1, 0, 10))});
+}
+
+void RequestFsm::on(const DelayOver&) {
+  if (stage_ != Stage::kDelay) return;
+  if (retry_prefill_) return start_prefill();
+  start_decode();
+}
+
+void RequestFsm::start_decode() {
+  stage_ = Stage::kDecode;
+  const auto chosen = instances_.pick(Role::kDecode, now_, tried_decode_);
+  if (!chosen) {
+    abort_prefill();
+    return give_up({Outcome::kFailed, 503, "no decode instance is available", std::nullopt});
+  }
+  decode_ = chosen;
+  summary_.decode = chosen;
+  summary_.handed_off = kv_offered_;
+  ++summary_.decode_attempts;
+  instances_.begin_decode(*chosen, plan_.load);
+  actions_.push_back(CallDecode{*chosen, attempt_id(), decode_body(plan_, kv_params_)});
+}
+
+void RequestFsm::on(DecodeAnswered& event) {
+  if (!event.answer)
+    return decode_failed({outcome_of(event.answer.error()), client_status_of(event.answer.error()),
+                          fmt::format("decode: {}", event.answer.error().message()), std::nullopt});
+  auto& answer = *event.answer;
+  if (is_clients_fault(answer.status)) {
+    instances_.note(*decode_, Outcome::kOk, now_);
+    abort_prefill();  // D refused before it fetched anything
+    const int status = answer.status;
+    actions_.push_back(Respond{std::move(answer)});
+    return finish(status);
+  }
+  if (answer.status != 200) {
+    const bool busy = answer.status == 429 || answer.status == 503;
+    const std::string message = fmt::format("decode: status {}", answer.status);
+    return decode_failed({busy ? Outcome::kOk : Outcome::kFailed, busy ? 503 : 502, message, std::move(answer)});
+  }
+  whole_answer(answer);
+}
+
+void RequestFsm::whole_answer(net::HttpResponse& answer) {
+  Json body = Json::parse(answer.body, nullptr, false);
+  if (!body.is_object())
+    return decode_failed({Outcome::kFailed, 502, "decode: a 200 without a JSON body", std::nullopt});
+  const AnswerNotes notes = adapt_answer(plan_, body, false, summary_.cached_tokens);
+  if (notes.is_error || notes.recomputed)
+    return decode_failed({notes.recomputed ? Outcome::kOk : Outcome::kFailed, notes.recomputed ? 503 : 502,
+                          notes.recomputed ? "decode: out of KV memory" : "decode: an error inside a 200",
+                          std::nullopt});
+  prompt_ids_ = notes.prompt_ids;
+  output_ids_ = notes.output_ids;
+  summary_.prompt_tokens = notes.prompt_tokens;
+  summary_.completion_tokens = notes.completion_tokens;
+  instances_.note(*decode_, Outcome::kOk, now_);
+  first_byte();
+  answer.body = body.dump(-1, ' ', false, Json::error_handler_t::replace);
+  actions_.push_back(Respond{std::move(answer)});
+  finish(200);
+}
+
+void RequestFsm::on(const DecodeStreaming&) { actions_.push_back(ReadDecode{}); }
+
+void RequestFsm::on(DecodeEvent& event) {
+  if (saw_done_) {
+    actions_.push_back(ReadDecode{});
+    return;
+  }
+  if (event.data == "[DONE]") {
+    if (!began_) return decode_failed({Outcome::kFailed, 502, "decode: a stream without an answer", std::nullopt});
+    saw_done_ = true;
+    instances_.note(*decode_, Outcome::kOk, now_);
+    actions_.push_back(WriteEvent{"[DONE]"});
+    actions_.push_back(EndStream{});
+    return finish(200);
+  }
+  Json chunk = Json::parse(event.data, nullptr, false);
+  if (!chunk.is_object())
+    return decode_failed({Outcome::kFailed, 502, "decode: an event that is not JSON", std::nullopt});
+  const AnswerNotes notes = adapt_answer(plan_, chunk, true, summary_.cached_tokens);
+  if (notes.recomputed) return decode_failed({Outcome::kOk, 503, "decode: out of KV memory", std::nullopt});
+  if (notes.is_error && !began_)
+    return decode_failed({Outcome::kFailed, 502, fmt::format("decode: {}", event.data.substr(0, 300)), std::nullopt});
+  if (prompt_ids_.empty()) prompt_ids_ = notes.prompt_ids;
+  output_ids_.insert(output_ids_.end(), notes.output_ids.begin(), notes.output_ids.end());
+  if (notes.prompt_tokens >= 0) summary_.prompt_tokens = notes.prompt_tokens;
+  if (notes.completion_tokens >= 0) summary_.completion_tokens = notes.completion_tokens;
+  if (notes.is_error) {
+    summary_.cut_after_first_byte = true;
+    summary_.failure = "decode: an error event";
+  }
+  if (!notes.only_usage) {
+    first_byte();
+    actions_.push_back(WriteEvent{chunk.dump(-1, ' ', false, Json::error_handler_t::replace)});
+  }
+  actions_.push_back(ReadDecode{});
+}
+
+void RequestFsm::on(DecodeEnded& event) {
+  if (event.how) return decode_failed({Outcome::kFailed, 502, "decode: the stream ended early", std::nullopt});
+  decode_failed({outcome_of(event.how.error()), client_status_of(event.how.error()),
+                 fmt::format("decode: {}", event.how.error().message()), std::nullopt});
+}
+
+void RequestFsm::decode_failed(Failure failure) {
+  const InstanceId failed = *decode_;
+  instances_.note(failed, failure.outcome, now_);
+  release_decode();
+  actions_.push_back(DropDecode{});
+  abort_prefill();
+  if (began_) return give_up(failure);
+  tried_decode_.push_back(failed);
+  const bool another = instances_.pick(Role::kDecode, now_, tried_decode_).has_value();
+  const bool left = summary_.decode_attempts < policy_.max_retries;
+  if (!left || (!another && !instances_.pick(Role::kDecode, now_, {}))) return give_up(failure);
+  tried_prefill_.clear();
+  if (!another) {
+    tried_decode_.clear();
+    return retry_later(plan_.hand_off);
+  }
+  if (plan_.hand_off) return start_prefill();
+  ++generation_;
+  start_decode();
+}
+
+void RequestFsm::on(const ClientGone&) {
+  actions_.push_back(DropDecode{});
+  // While D has not answered it may not have fetched: P is told, so that it need not wait for its lease to end.
+  if (prefill_) {
+    actions_.push_back(AbortPrefill{*prefill_, kv_id_});
+  } else if (!began_) {
+    abort_prefill();
+  }
+  summary_.failure = "client gone";
+  finish(499);
+}
+
+void RequestFsm::first_byte() {
+  if (std::exchange(began_, true)) return;
+  summary_.first_byte_at = now_;
+  kv_offered_ = false;
+  release_kv();
+}
+
+void RequestFsm::release_prefill() {
+  if (prefill_) instances_.end_prefill(*std::exchange(prefill_, std::nullopt), plan_.load);
+}
+void RequestFsm::release_decode() {
+  if (decode_) instances_.end_decode(*std::exchange(decode_, std::nullopt), plan_.load);
+}
+void RequestFsm::release_kv() {
+  if (kv_at_) instances_.release_kv(*std::exchange(kv_at_, std::nullopt), plan_.load);
+}
+
+void RequestFsm::abort_prefill() {
+  if (kv_at_ && std::exchange(kv_offered_, false)) actions_.push_back(AbortPrefill{*kv_at_, kv_id_});
+  release_kv();
+}
+
+void RequestFsm::give_up(const Failure& failure) {
+  summary_.failure = failure.message;
+  if (began_) {
+    summary_.cut_after_first_byte = true;
+    actions_.push_back(WriteEvent{error_json(failure.status, type_of(failure.status), failure.message)});
+    actions_.push_back(WriteEvent{"[DONE]"});
+    actions_.push_back(EndStream{});
+    return finish(200);
+  }
+  // An engine's own words are passed on when they are an error in JSON.
+  if (failure.pass_on && failure.pass_on->status >= 400 && Json::accept(failure.pass_on->body)) {
+    auto response = *failure.pass_on;
+    if (failure.status == 503 && !response.headers.get("Retry-After")) response.headers.add("Retry-After", "1");
+    const int status = response.status;
+    actions_.push_back(Respond{std::move(response)});
+    return finish(status);
+  }
+  actions_.push_back(Respond{error_response(failure.status, failure.message)});
+  finish(failure.status);
+}
+
+void RequestFsm::finish(int status) {
+  release_prefill();
+  release_decode();
+  release_kv();
+  summary_.status = status;
+  stage_ = Stage::kFinished;
+  actions_.push_back(Finish{});
+}
+
+}  // namespace baton::proxy

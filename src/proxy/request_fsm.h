@@ -1,0 +1,160 @@
+// The life of one request through the proxy, as a pure state machine: events in, actions out. No sockets, no clock, no
+// threads: time is an argument, and the instances it charges belong to the same thread.
+//
+//   pick P -> prefill -> pick D -> decode -> answer
+//
+// A failure before the client has had a byte starts again at another P or D, with a new prefill (the old KV may be
+// half consumed). Without any P, D computes the prompt itself. After the first byte a failure becomes an SSE error
+// event and [DONE]; a whole answer becomes a 5xx. There is never a 200 with an empty body.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "net/http.h"
+#include "proxy/instances.h"
+#include "proxy/request_plan.h"
+
+namespace baton::proxy {
+
+struct RetryPolicy {
+  int max_retries = 3;                                  // attempts per stage
+  Duration retry_delay = std::chrono::milliseconds(1);  // base of the back-off, when the same instance is asked again
+};
+
+// ---- events ----
+struct Begin {};
+struct PrefillAnswered {  // or failed
+  Result<net::HttpResponse> answer;
+};
+struct DecodeAnswered {  // a whole answer, or failed before one. For a stream: anything but 200 with an event stream.
+  Result<net::HttpResponse> answer;
+};
+struct DecodeStreaming {};  // 200, events follow
+struct DecodeEvent {
+  std::string data;
+};
+struct DecodeEnded {  // the stream's bytes have ended, well or not
+  Result<void> how;
+};
+struct DelayOver {};
+struct ClientGone {};
+using Event = std::variant<Begin, PrefillAnswered, DecodeAnswered, DecodeStreaming, DecodeEvent, DecodeEnded, DelayOver,
+                           ClientGone>;
+
+// ---- actions ----
+struct CallPrefill {
+  InstanceId instance;
+  std::string request_id, body;
+};
+struct CallDecode {
+  InstanceId instance;
+  std::string request_id, body;
+};
+struct ReadDecode {};  // the next event of the stream
+struct Delay {
+  Duration time;
+};
+struct Respond {  // a whole answer; the request is over for the client
+  net::HttpResponse response;
+};
+struct WriteEvent {  // begins the stream at its first use
+  std::string data;
+};
+struct EndStream {};
+struct DropDecode {};  // close the connection to D at once
+struct AbortPrefill {  // tell P that nobody will fetch its KV
+  InstanceId instance;
+  std::string request_id;
+};
+struct Finish {};  // nothing follows
+using Action = std::variant<CallPrefill, CallDecode, ReadDecode, Delay, Respond, WriteEvent, EndStream, DropDecode,
+                            AbortPrefill, Finish>;
+
+class RequestFsm {
+ public:
+  // What the log line and the metrics say at the end.
+  struct Summary {
+    int status = 0;  // of the answer; 499: the client left
+    std::string failure;
+    int prefill_attempts = 0, decode_attempts = 0;
+    bool handed_off = false;  // D was given P's KV
+    bool colocated = false;   // D alone, although a hand-off was wanted
+    bool cut_after_first_byte = false;
+    int64_t cached_tokens = -1, prompt_tokens = -1, completion_tokens = -1;
+    std::optional<TimePoint> prefilled_at, first_byte_at;
+    std::optional<InstanceId> prefill, decode;
+  };
+
+  // `instances` must outlive it. Destroying it unfinished releases its charges.
+  RequestFsm(RequestPlan plan, std::string request_id, RetryPolicy policy, Instances& instances);
+  ~RequestFsm();
+  RequestFsm(const RequestFsm&) = delete;
+  RequestFsm& operator=(const RequestFsm&) = delete;
+
+  // The last action says what to do next: a Call, ReadDecode or Delay brings one event; Finish ends it.
+  std::vector<Action> handle(Event event, TimePoint now);
+
+  const Summary& summary() const { return summary_; }
+  // The tokens of choice 0 so far: what a stream needs to go on elsewhere.
+  const std::vector<TokenId>& prompt_ids() const { return prompt_ids_; }
+  const std::vector<TokenId>& output_ids() const { return output_ids_; }
+
+ private:
+  enum class Stage : uint8_t { kPrefill, kDecode, kDelay, kFinished };
+  struct Failure {
+    Outcome outcome = Outcome::kFailed;
+    int status = 502;  // what the client gets if nobody else can serve
+    std::string message;
+    std::optional<net::HttpResponse> pass_on;  // instead of a message of ours
+  };
+
+  void on(const Begin&);
+  void on(PrefillAnswered& event);
+  void on(DecodeAnswered& event);
+  void on(const DecodeStreaming&);
+  void on(DecodeEvent& event);
+  void on(DecodeEnded& event);
+  void on(const DelayOver&);
+  void on(const ClientGone&);
+
+  void start_prefill();
+  void start_decode();
+  void whole_answer(net::HttpResponse& answer);
+  void prefill_failed(Failure failure);
+  void decode_failed(Failure failure);
+  void retry_later(bool prefill_stage);
+  void first_byte();
+  void release_prefill();
+  void release_decode();
+  void release_kv();
+  void abort_prefill();
+  void give_up(const Failure& failure);
+  void finish(int status);
+  std::string attempt_id() const;
+
+  const RequestPlan plan_;
+  const std::string request_id_;
+  const RetryPolicy policy_;
+  Instances& instances_;
+  TimePoint now_{};
+  std::vector<Action> actions_;
+
+  Stage stage_ = Stage::kPrefill;
+  bool retry_prefill_ = false;                  // what follows the delay
+  std::optional<InstanceId> prefill_, decode_;  // charged and in flight
+  std::optional<InstanceId> kv_at_;             // charged for KV that waits for D
+  bool kv_offered_ = false;                     // P has answered: it holds KV under kv_id_
+  std::string kv_id_;
+  std::vector<InstanceId> tried_prefill_, tried_decode_;
+  Json kv_params_ = nullptr;
+  int generation_ = 0;  // of prefills: each has an id of its own, so that an abort never hits the next one
+  bool began_ = false;  // the client has had a byte
+  bool saw_done_ = false;
+  std::vector<TokenId> prompt_ids_, output_ids_;
+  Summary summary_;
+};
+
+}  // namespace baton::proxy

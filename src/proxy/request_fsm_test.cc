@@ -1,0 +1,397 @@
+#include "proxy/request_fsm.h"
+
+#include <gtest/gtest.h>
+
+namespace baton::proxy {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kParams = R"({"do_remote_prefill":true,"remote_engine_id":"p0","remote_block_ids":[[1,2]],"x_new":7})";
+
+net::HttpResponse answer(int status, std::string body) { return {.status = status, .headers = {}, .body = body}; }
+PrefillAnswered prefilled(std::string extra = "") {
+  return {
+      answer(200, R"({"choices":[{"index":0,"text":"a"}],"kv_transfer_params":)" + std::string(kParams) + extra + "}")};
+}
+template <typename T>
+const T* find(const std::vector<Action>& actions) {
+  for (const auto& each : actions)
+    if (const auto* found = std::get_if<T>(&each)) return found;
+  return nullptr;
+}
+template <typename T>
+bool ends_with(const std::vector<Action>& actions) {
+  return !actions.empty() && std::holds_alternative<T>(actions.back());
+}
+
+class Fsm : public testing::Test {
+ protected:
+  Fsm() {
+    for (int i = 0; i < 2; ++i) {
+      p_[i] = *instances_.add(Role::kPrefill, "p", i);
+      d_[i] = *instances_.add(Role::kDecode, "d", i);
+      instances_.note_probe(p_[i], Outcome::kOk, now_);
+      instances_.note_probe(d_[i], Outcome::kOk, now_);
+    }
+  }
+  void make(std::string body, std::string path = "/v1/completions", int max_retries = 3) {
+    fsm_ = std::make_unique<RequestFsm>(plan_request(path, body).value(), "id", RetryPolicy{.max_retries = max_retries},
+                                        instances_);
+  }
+  std::vector<Action> feed(Event event) { return fsm_->handle(std::move(event), now_ += 1ms); }
+  // Up to the first read of D's stream.
+  void to_streaming(std::string extra = "") {
+    feed(Begin{});
+    feed(prefilled(extra));
+    EXPECT_TRUE(ends_with<ReadDecode>(feed(DecodeStreaming{})));
+  }
+  std::string written(const std::vector<Action>& actions) {
+    std::string all;
+    for (const auto& each : actions)
+      if (const auto* write = std::get_if<WriteEvent>(&each)) all += write->data + "\n";
+    return all;
+  }
+  void expect_no_charges() {
+    for (const auto& each : instances_.all()) {
+      EXPECT_NEAR(each.active_tokens, 0, 1e-6) << each.host << each.port;
+      EXPECT_NEAR(each.active_kv, 0, 1e-6) << each.host << each.port;
+      EXPECT_EQ(each.in_flight, 0) << each.host << each.port;
+    }
+  }
+  const Instance& at(InstanceId id) { return *instances_.find(id); }
+
+  TimePoint now_{1000s};
+  Instances instances_;
+  InstanceId p_[2], d_[2];
+  std::unique_ptr<RequestFsm> fsm_;
+};
+
+constexpr auto kStream =
+    R"({"model":"m","prompt":"hello","max_tokens":7,"stream":true,"stream_options":{"include_usage":false}})";
+constexpr auto kWhole = R"({"model":"m","prompt":"hello","max_tokens":7,"max_completion_tokens":9})";
+
+TEST_F(Fsm, PrefillAndDecodeBodiesAreTheProtocols) {
+  make(kWhole);
+  const auto begin = feed(Begin{});
+  const auto* p = find<CallPrefill>(begin);
+  ASSERT_TRUE(p && ends_with<CallPrefill>(begin));
+  EXPECT_EQ(p->request_id, "id");
+  const Json body = Json::parse(p->body);
+  EXPECT_EQ(body["max_tokens"], 1);
+  EXPECT_EQ(body["min_tokens"], 1);
+  EXPECT_EQ(body["max_completion_tokens"], 1);
+  EXPECT_EQ(body["stream"], false);
+  EXPECT_EQ(body["kv_transfer_params"].dump(),
+            R"({"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null,)"
+            R"("remote_host":null,"remote_port":null})");
+  const auto next = feed(prefilled());
+  const auto* d = find<CallDecode>(next);
+  ASSERT_TRUE(d);
+  EXPECT_EQ(d->request_id, "id");
+  const Json to_d = Json::parse(d->body);
+  EXPECT_EQ(to_d["kv_transfer_params"].dump(), kParams);
+  EXPECT_EQ(to_d["max_tokens"], 7);
+  EXPECT_EQ(to_d["return_token_ids"], true);
+  EXPECT_FALSE(to_d.contains("stream_options"));
+  make(kStream);
+  const auto streamed = feed(Begin{});
+  const Json second = Json::parse(find<CallPrefill>(streamed)->body);
+  EXPECT_FALSE(second.contains("stream_options"));
+  EXPECT_FALSE(second.contains("max_completion_tokens"));
+  const auto decode = feed(prefilled());
+  EXPECT_EQ(Json::parse(find<CallDecode>(decode)->body)["stream_options"]["include_usage"], true);
+}
+
+TEST_F(Fsm, StreamIsAdaptedAndChargesEnd) {
+  make(kStream);
+  to_streaming(R"(,"usage":{"prompt_tokens_details":{"cached_tokens":3}})");
+  EXPECT_GT(at(p_[0]).active_kv, 0);
+  auto actions =
+      feed(DecodeEvent{R"({"choices":[{"index":0,"text":"ab","prompt_token_ids":[1,2],"token_ids":[5,6]}]})"});
+  EXPECT_EQ(written(actions), R"({"choices":[{"index":0,"text":"ab","prompt_token_ids":null,"token_ids":null}]})"
+                              "\n");
+  EXPECT_EQ(at(p_[0]).active_kv, 0);
+  // The usage chunk is the proxy's own wish: read, not passed on.
+  actions = feed(DecodeEvent{R"({"choices":[],"usage":{"prompt_tokens":2,"completion_tokens":2}})"});
+  EXPECT_EQ(written(actions), "");
+  actions = feed(DecodeEvent{"[DONE]"});
+  EXPECT_EQ(written(actions), "[DONE]\n");
+  EXPECT_TRUE(find<EndStream>(actions) && ends_with<Finish>(actions));
+  EXPECT_EQ(fsm_->prompt_ids(), (std::vector<TokenId>{1, 2}));
+  EXPECT_EQ(fsm_->output_ids(), (std::vector<TokenId>{5, 6}));
+  // Two tokens in one chunk: counted by usage, not by chunks.
+  EXPECT_EQ(fsm_->summary().completion_tokens, 2);
+  EXPECT_EQ(fsm_->summary().status, 200);
+  expect_no_charges();
+}
+
+TEST_F(Fsm, CachedTokensAreThePrefillEnginesOnlyWhenItSaysThem) {
+  for (const bool given : {true, false}) {
+    make(kWhole);
+    feed(Begin{});
+    feed(prefilled(given ? R"(,"usage":{"prompt_tokens_details":{"cached_tokens":3}})"
+                         : R"(,"usage":{"prompt_tokens_details":null})"));
+    auto actions = feed(DecodeAnswered{answer(
+        200, R"({"choices":[{"text":"x"}],"usage":{"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":8}}})")});
+    const Json body = Json::parse(find<Respond>(actions)->response.body);
+    EXPECT_EQ(body["usage"]["prompt_tokens_details"]["cached_tokens"], given ? 3 : 8);
+  }
+}
+
+TEST_F(Fsm, DeadPrefillEngineIsPassedOver) {
+  make(kStream);
+  feed(Begin{});
+  auto actions = feed(PrefillAnswered{fail(Code::kUnavailable, "refused")});
+  ASSERT_TRUE(find<CallPrefill>(actions));
+  EXPECT_EQ(find<CallPrefill>(actions)->instance, p_[1]);
+  EXPECT_EQ(find<CallPrefill>(actions)->request_id, "id-retry1");
+  EXPECT_EQ(at(p_[0]).health, Health::kDown);
+  // The next request does not try the dead one, whatever its load.
+  EXPECT_EQ(instances_.pick(Role::kPrefill, now_, {}), p_[1]);
+}
+
+TEST_F(Fsm, WithoutAnyPrefillEngineDecodeServesAlone) {
+  make(kWhole);
+  feed(Begin{});
+  feed(PrefillAnswered{fail(Code::kUnavailable, "refused")});
+  auto actions = feed(PrefillAnswered{fail(Code::kUnavailable, "refused")});
+  ASSERT_TRUE(find<CallDecode>(actions));
+  EXPECT_FALSE(Json::parse(find<CallDecode>(actions)->body).contains("kv_transfer_params"));
+  actions = feed(DecodeAnswered{answer(200, R"({"choices":[{"text":"x"}]})")});
+  EXPECT_EQ(find<Respond>(actions)->response.status, 200);
+  EXPECT_TRUE(fsm_->summary().colocated);
+  expect_no_charges();
+}
+
+TEST_F(Fsm, HungPrefillEngineIsToldToDropAndAnotherServes) {
+  make(kWhole);
+  feed(Begin{});
+  auto actions = feed(PrefillAnswered{fail(Code::kDeadlineExceeded, "slow")});
+  ASSERT_TRUE(find<AbortPrefill>(actions) && find<CallPrefill>(actions));
+  EXPECT_EQ(find<AbortPrefill>(actions)->request_id, "id");
+  EXPECT_EQ(find<AbortPrefill>(actions)->instance, p_[0]);
+}
+
+TEST_F(Fsm, ClientsOwnMistakeIsPassedThroughOnce) {
+  make(kWhole);
+  feed(Begin{});
+  auto actions = feed(PrefillAnswered{answer(400, R"({"error":{"message":"maximum context length is 5 tokens"}})")});
+  EXPECT_EQ(find<Respond>(actions)->response.status, 400);
+  EXPECT_NE(find<Respond>(actions)->response.body.find("maximum context length"), std::string::npos);
+  EXPECT_TRUE(ends_with<Finish>(actions));
+  EXPECT_FALSE(find<CallPrefill>(actions));
+  expect_no_charges();
+}
+
+TEST_F(Fsm, DecodeFailureBeforeTheFirstByteStartsAgainElsewhereWithANewPrefill) {
+  const Event failures[] = {DecodeAnswered{fail(Code::kUnavailable, "reset")}, DecodeAnswered{answer(500, "{}")},
+                            DecodeAnswered{answer(200, "")},
+                            DecodeAnswered{answer(200, R"({"error":{"message":"x"}})")},
+                            DecodeAnswered{answer(200, R"({"choices":[{"stop_reason":"recomputed"}]})")}};
+  for (const auto& failure : failures) {
+    make(kWhole);
+    feed(Begin{});
+    feed(prefilled());
+    auto actions = feed(failure);
+    ASSERT_TRUE(find<AbortPrefill>(actions));
+    EXPECT_EQ(find<AbortPrefill>(actions)->request_id, "id");
+    ASSERT_TRUE(find<CallPrefill>(actions));
+    EXPECT_EQ(find<CallPrefill>(actions)->request_id, "id-retry1");
+    actions = feed(prefilled());
+    ASSERT_TRUE(find<CallDecode>(actions));
+    EXPECT_EQ(find<CallDecode>(actions)->instance, d_[1]);
+    actions = feed(DecodeAnswered{answer(200, R"({"choices":[{"text":"x"}]})")});
+    EXPECT_EQ(find<Respond>(actions)->response.status, 200);
+    expect_no_charges();
+    instances_.note_probe(d_[0], Outcome::kOk, now_);
+    instances_.note(d_[0], Outcome::kOk, now_);
+  }
+}
+
+TEST_F(Fsm, AStreamThatEndsBeforeItsFirstEventIsNeverAnEmpty200) {
+  for (const Event& end :
+       {Event(DecodeEnded{}), Event(DecodeEnded{fail(Code::kDataLoss, "cut")}), Event(DecodeEvent{"[DONE]"}),
+        Event(DecodeEvent{"not json"}), Event(DecodeEvent{R"({"error":{"message":"boom"}})"})}) {
+    make(kStream, "/v1/completions", 1);
+    to_streaming();
+    auto actions = feed(end);
+    ASSERT_TRUE(find<Respond>(actions)) << "nothing was answered";
+    EXPECT_EQ(find<Respond>(actions)->response.status, 502);
+    EXPECT_TRUE(Json::accept(find<Respond>(actions)->response.body));
+    EXPECT_FALSE(find<WriteEvent>(actions));
+    expect_no_charges();
+    for (auto id : d_) instances_.note(id, Outcome::kOk, now_);
+  }
+}
+
+TEST_F(Fsm, AfterTheFirstByteAFailureIsAnErrorEventAndDone) {
+  for (const Event& end : {Event(DecodeEnded{}), Event(DecodeEnded{fail(Code::kUnavailable, "reset")}),
+                           Event(DecodeEvent{R"({"choices":[{"index":0,"stop_reason":"recomputed"}]})"})}) {
+    make(kStream);
+    to_streaming();
+    feed(DecodeEvent{R"({"choices":[{"index":0,"text":"a"}]})"});
+    auto actions = feed(end);
+    const std::string said = written(actions);
+    EXPECT_TRUE(said.starts_with(R"({"error":{"message":)")) << said;
+    EXPECT_TRUE(said.ends_with("\n[DONE]\n"));
+    EXPECT_EQ(said.find("recomputed"), std::string::npos);
+    EXPECT_TRUE(find<EndStream>(actions) && ends_with<Finish>(actions));
+    EXPECT_FALSE(find<CallPrefill>(actions));
+    EXPECT_TRUE(fsm_->summary().cut_after_first_byte);
+    expect_no_charges();
+    for (auto id : d_) instances_.note_probe(id, Outcome::kOk, now_);
+  }
+}
+
+TEST_F(Fsm, RetriesAreBoundedAndTheLastErrorIsTold) {
+  instances_.remove(Role::kDecode, "d", 1);
+  make(kWhole);
+  auto actions = feed(Begin{});
+  int decodes = 0;
+  for (int i = 0; i < 50 && !ends_with<Finish>(actions); ++i) {
+    if (ends_with<CallPrefill>(actions)) {
+      actions = feed(prefilled());
+    } else if (ends_with<CallDecode>(actions)) {
+      ++decodes;
+      actions = feed(DecodeAnswered{answer(503, R"({"error":"busy"})")});
+    } else {
+      ASSERT_TRUE(ends_with<Delay>(actions));
+      actions = feed(DelayOver{});
+    }
+  }
+  EXPECT_EQ(decodes, 3);
+  ASSERT_TRUE(find<Respond>(actions));
+  EXPECT_EQ(find<Respond>(actions)->response.status, 503);
+  EXPECT_TRUE(find<Respond>(actions)->response.headers.get("Retry-After"));
+  expect_no_charges();
+}
+
+TEST_F(Fsm, NoDecodeEngineIs503BeforeAnyPrefill) {
+  for (auto id : d_) instances_.note_probe(id, Outcome::kUnreachable, now_);
+  make(kWhole);
+  auto actions = feed(Begin{});
+  EXPECT_FALSE(find<CallPrefill>(actions));
+  EXPECT_EQ(find<Respond>(actions)->response.status, 503);
+}
+
+TEST_F(Fsm, ClientThatGoesFreesBothSides) {
+  make(kStream);
+  feed(Begin{});
+  auto actions = feed(ClientGone{});  // P is computing
+  EXPECT_TRUE(find<AbortPrefill>(actions) && ends_with<Finish>(actions));
+  expect_no_charges();
+  make(kStream);
+  feed(Begin{});
+  feed(prefilled());
+  actions = feed(ClientGone{});  // D was called, and has not answered
+  EXPECT_TRUE(find<AbortPrefill>(actions) && find<DropDecode>(actions));
+  expect_no_charges();
+  make(kStream);
+  to_streaming();
+  feed(DecodeEvent{R"({"choices":[{"index":0,"text":"a"}]})"});
+  actions = feed(ClientGone{});  // D has the KV: it is D's to free
+  EXPECT_TRUE(find<DropDecode>(actions));
+  EXPECT_FALSE(find<AbortPrefill>(actions));
+  EXPECT_EQ(fsm_->summary().status, 499);
+  expect_no_charges();
+}
+
+TEST_F(Fsm, WhatAHandOffCannotCarryGoesStraightToDecode) {
+  for (const char* body :
+       {R"({"prompt":["a","b"]})", R"({"prompt":[[1],[2]]})", R"({"prompt":"a","n":2})",
+        R"({"prompt":"a","best_of":2})", R"({"prompt":"a","prompt_logprobs":0})",
+        R"({"prompt":"a","echo":true,"max_tokens":0})", R"({"prompt":"a","use_beam_search":true})"}) {
+    make(body);
+    auto actions = feed(Begin{});
+    ASSERT_TRUE(find<CallDecode>(actions)) << body;
+    EXPECT_FALSE(Json::parse(find<CallDecode>(actions)->body).contains("kv_transfer_params"));
+  }
+  for (const char* body : {R"({"prompt":["a"]})", R"({"prompt":[1,2,3]})", R"({"prompt":"a","n":1})"}) {
+    make(body);
+    const auto actions = feed(Begin{});
+    EXPECT_TRUE(find<CallPrefill>(actions)) << body;
+  }
+}
+
+TEST(RequestPlan, BadBodiesAreNamed) {
+  EXPECT_FALSE(plan_request("/v1/completions", ""));
+  EXPECT_FALSE(plan_request("/v1/completions", "[1]"));
+  EXPECT_FALSE(plan_request("/v1/completions", "{\"prompt\":\"\xff\"}"));
+  EXPECT_FALSE(plan_request("/v1/completions", R"({"stream":"yes"})"));
+  EXPECT_FALSE(plan_request("/v1/completions", std::string(1'000'000, '[')));
+  EXPECT_TRUE(plan_request("/v1/completions", R"({"prompt":"[[[[\"","x":{"y":[1]}})"));
+}
+
+TEST(RequestPlan, ImagesDoNotCountByTheirBase64) {
+  const std::string image = "data:image/png;base64," + std::string(1'000'000, 'A');
+  const auto plan = plan_request(
+      "/v1/chat/completions",
+      Json{{"messages", {{{"role", "user"}, {"content", {{{"type", "image_url"}, {"image_url", {{"url", image}}}}}}}}}}
+          .dump());
+  ASSERT_TRUE(plan);
+  EXPECT_LT(plan->load, 10'000);
+}
+
+TEST(Instances, ScoresHealthBreakerAndDrain) {
+  Instances instances;
+  TimePoint now{1000s};
+  const auto a = *instances.add(Role::kDecode, "::1", 1), b = *instances.add(Role::kDecode, "h", 1);
+  EXPECT_FALSE(instances.add(Role::kDecode, "h", 1));
+  for (auto id : {a, b}) instances.note_probe(id, Outcome::kOk, now);
+  EXPECT_EQ(instances.pick(Role::kDecode, now, {}), a);
+  instances.begin_decode(a, 100);
+  EXPECT_EQ(instances.pick(Role::kDecode, now, {}), b);
+  instances.begin_decode(b, 50);
+  EXPECT_EQ(instances.pick(Role::kDecode, now, {}), b);
+  // A slow probe: only when nothing else is up. A refused one: not at all, until a probe succeeds.
+  instances.note_probe(b, Outcome::kSlow, now);
+  EXPECT_EQ(instances.pick(Role::kDecode, now, {}), a);
+  instances.note_probe(a, Outcome::kUnreachable, now);
+  EXPECT_EQ(instances.pick(Role::kDecode, now, {}), b);
+  instances.note_probe(a, Outcome::kOk, now);
+  // Three failures open the breaker for a second, then one request at a time tries.
+  for (int i = 0; i < 3; ++i) instances.note(a, Outcome::kFailed, now);
+  EXPECT_EQ(instances.pick(Role::kDecode, now, {}), b);
+  instances.note_probe(b, Outcome::kUnreachable, now);
+  EXPECT_FALSE(instances.pick(Role::kDecode, now, {}));
+  EXPECT_FALSE(instances.pick(Role::kDecode, now + 2s, {}));  // its earlier request still runs
+  instances.end_decode(a, 100);
+  EXPECT_EQ(instances.pick(Role::kDecode, now + 2s, {}), a);
+  instances.note(a, Outcome::kFailed, now + 2s);
+  EXPECT_FALSE(instances.pick(Role::kDecode, now + 3500ms, {}));  // doubled
+  EXPECT_TRUE(instances.pick(Role::kDecode, now + 5s, {}));
+  instances.note(a, Outcome::kOk, now + 5s);
+  // Removal waits for the instance's own requests, and for nobody else's.
+  instances.begin_decode(a, 10);
+  EXPECT_TRUE(instances.remove(Role::kDecode, "h", 1));
+  EXPECT_TRUE(instances.find(b));
+  instances.end_decode(b, 50);
+  EXPECT_FALSE(instances.find(b));
+  EXPECT_TRUE(instances.find(a));
+  EXPECT_FALSE(instances.remove(Role::kDecode, "h", 1));
+  // One that joins must answer first.
+  const auto c = *instances.add(Role::kPrefill, "c", 1, now + 10s);
+  EXPECT_FALSE(instances.pick(Role::kPrefill, now, {}));
+  EXPECT_EQ(instances.count(Role::kPrefill), 0);
+  instances.note_probe(c, Outcome::kOk, now);
+  EXPECT_EQ(instances.pick(Role::kPrefill, now, {}), c);
+  const auto d = *instances.add(Role::kPrefill, "d", 1, now + 10s);
+  instances.expire(now + 10s);
+  EXPECT_FALSE(instances.find(d));
+  EXPECT_TRUE(instances.find(c));
+}
+
+TEST(Instances, TwoPrefillEnginesWithDifferentQueuesAreToldApart) {
+  Instances instances;
+  const TimePoint now{1000s};
+  const auto a = *instances.add(Role::kPrefill, "a", 1), b = *instances.add(Role::kPrefill, "b", 1);
+  instances.begin_prefill(a, 4000);
+  instances.release_kv(a, 4000);  // KV gone, the prompt still being computed
+  EXPECT_EQ(instances.pick(Role::kPrefill, now, {}), b);
+  instances.end_prefill(a, 4000);
+  EXPECT_EQ(instances.pick(Role::kPrefill, now, {}), a);
+}
+
+}  // namespace
+}  // namespace baton::proxy

@@ -1,0 +1,186 @@
+#include "proxy/request_plan.h"
+
+#include <algorithm>
+
+namespace baton::proxy {
+namespace {
+
+constexpr int kMaxDepth = 200;
+constexpr double kImageLoad = 4096;  // about a thousand prompt tokens, however long its base64 is
+constexpr double kTokenLoad = 4;     // bytes of text per token
+
+// Deep nesting would exhaust the stack when the body is written out again.
+bool nested_too_deep(std::string_view text) {
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kMaxDepth) return true;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return false;
+}
+
+bool flag(const Json& object, const char* name) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_boolean() && found->get<bool>();
+}
+
+bool given(const Json& object, const char* name) {
+  const auto found = object.find(name);
+  return found != object.end() && !found->is_null() && !(found->is_boolean() && !found->get<bool>());
+}
+
+int64_t integer(const Json& object, const char* name, int64_t otherwise) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_number_integer() ? found->get<int64_t>() : otherwise;
+}
+
+double estimate(const Json& value) {
+  if (value.is_string()) {
+    const auto& text = value.get_ref<const std::string&>();
+    return text.starts_with("data:") ? kImageLoad : static_cast<double>(text.size());
+  }
+  if (value.is_number()) return kTokenLoad;
+  double sum = 0;
+  if (value.is_structured())
+    for (const auto& each : value) sum += estimate(each);
+  return sum;
+}
+
+bool several_prompts(const Json& body) {
+  const auto prompt = body.find("prompt");
+  if (prompt == body.end() || !prompt->is_array() || prompt->size() <= 1) return false;
+  return !prompt->front().is_number();  // a list of numbers is one prompt
+}
+
+bool can_hand_off(const Json& body) {
+  if (several_prompts(body) || integer(body, "n", 1) > 1 || integer(body, "best_of", 1) > 1) return false;
+  if (given(body, "use_beam_search") || given(body, "prompt_logprobs")) return false;
+  if (given(body, "echo") && given(body, "logprobs")) return false;
+  return integer(body, "max_tokens", 1) != 0;
+}
+
+// The fields that carry token ids: removed, or null where the whole shape is always written out.
+void hide_ids(Json& object, bool keep_null) {
+  for (const char* name : {"token_ids", "prompt_token_ids"}) {
+    const auto found = object.find(name);
+    if (found == object.end()) continue;
+    if (keep_null) {
+      *found = nullptr;
+    } else {
+      object.erase(name);
+    }
+  }
+}
+
+void collect_ids(const Json& object, const char* name, std::vector<TokenId>& into) {
+  const auto found = object.find(name);
+  if (found == object.end() || !found->is_array()) return;
+  for (const auto& id : *found)
+    if (id.is_number_integer()) into.push_back(id.get<TokenId>());
+}
+
+void adapt_usage(Json& usage, int64_t cached_tokens, AnswerNotes& notes) {
+  notes.prompt_tokens = integer(usage, "prompt_tokens", -1);
+  notes.completion_tokens = integer(usage, "completion_tokens", -1);
+  if (cached_tokens < 0) return;
+  auto& details = usage["prompt_tokens_details"];
+  if (!details.is_object()) details = Json::object();
+  details["cached_tokens"] = cached_tokens;
+}
+
+}  // namespace
+
+Result<RequestPlan> plan_request(std::string path, std::string_view body) {
+  if (nested_too_deep(body)) return fail(Code::kInvalidArgument, "the body is nested deeper than {} levels", kMaxDepth);
+  RequestPlan plan{.path = std::move(path), .body = Json::parse(body, nullptr, false)};
+  if (plan.body.is_discarded()) return fail(Code::kInvalidArgument, "the body is not valid JSON");
+  if (!plan.body.is_object()) return fail(Code::kInvalidArgument, "the body is not a JSON object");
+  if (const auto stream = plan.body.find("stream");
+      stream != plan.body.end() && !stream->is_boolean() && !stream->is_null())
+    return fail(Code::kInvalidArgument, "'stream' must be true or false");
+  plan.chat = plan.path.ends_with("/chat/completions");
+  plan.stream = flag(plan.body, "stream");
+  plan.wants_ids = flag(plan.body, "return_token_ids");
+  if (const auto options = plan.body.find("stream_options"); options != plan.body.end() && options->is_object())
+    plan.wants_usage = flag(*options, "include_usage");
+  plan.hand_off = can_hand_off(plan.body);
+  for (const char* name : {"prompt", "messages", "tools"})
+    if (const auto found = plan.body.find(name); found != plan.body.end()) plan.load += estimate(*found);
+  return plan;
+}
+
+std::string prefill_body(const RequestPlan& plan) {
+  Json body = plan.body;
+  body["kv_transfer_params"] = {{"do_remote_decode", true},    {"do_remote_prefill", false},
+                                {"remote_engine_id", nullptr}, {"remote_block_ids", nullptr},
+                                {"remote_host", nullptr},      {"remote_port", nullptr}};
+  body["stream"] = false;
+  body["max_tokens"] = 1;
+  body["min_tokens"] = 1;
+  if (body.contains("max_completion_tokens")) body["max_completion_tokens"] = 1;
+  body.erase("stream_options");
+  return body.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string decode_body(const RequestPlan& plan, const Json& kv_transfer_params) {
+  Json body = plan.body;
+  body.erase("kv_transfer_params");
+  if (!kv_transfer_params.is_null()) body["kv_transfer_params"] = kv_transfer_params;
+  body["return_token_ids"] = true;
+  if (plan.stream) {
+    auto& options = body["stream_options"];
+    if (!options.is_object() && !options.is_null()) return body.dump(-1, ' ', false, Json::error_handler_t::replace);
+    if (options.is_null()) options = Json::object();
+    options["include_usage"] = true;
+  }
+  return body.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+AnswerNotes adapt_answer(const RequestPlan& plan, Json& answer, bool is_chunk, int64_t cached_tokens) {
+  AnswerNotes notes;
+  if (!answer.is_object()) return notes;
+  notes.is_error = answer.contains("error") || (answer.contains("object") && answer["object"] == "error");
+  if (notes.is_error) return notes;
+  const bool keep_null = !is_chunk || !plan.chat;
+  collect_ids(answer, "prompt_token_ids", notes.prompt_ids);
+  if (!plan.wants_ids) hide_ids(answer, keep_null);
+  bool has_choices = false;
+  if (const auto choices = answer.find("choices"); choices != answer.end() && choices->is_array()) {
+    for (auto& choice : *choices) {
+      if (!choice.is_object()) continue;
+      has_choices = true;
+      const auto stop = choice.find("stop_reason");
+      if (stop != choice.end() && stop->is_string() && *stop == "recomputed") notes.recomputed = true;
+      if (integer(choice, "index", 0) == 0) {
+        collect_ids(choice, "prompt_token_ids", notes.prompt_ids);
+        collect_ids(choice, "token_ids", notes.output_ids);
+      }
+      if (!plan.wants_ids) hide_ids(choice, keep_null);
+    }
+  }
+  // Internal to the two engines.
+  if (is_chunk) answer.erase("kv_transfer_params");
+  if (const auto params = answer.find("kv_transfer_params"); params != answer.end()) *params = nullptr;
+  if (const auto usage = answer.find("usage"); usage != answer.end() && usage->is_object()) {
+    adapt_usage(*usage, cached_tokens, notes);
+    notes.only_usage = is_chunk && !has_choices && !plan.wants_usage;
+  }
+  return notes;
+}
+
+std::string error_json(int status, std::string_view type, std::string_view message) {
+  const Json error = {{"error", {{"message", message}, {"type", type}, {"param", nullptr}, {"code", status}}}};
+  return error.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace baton::proxy

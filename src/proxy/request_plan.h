@@ -1,0 +1,53 @@
+// What a client's request asks of the proxy, and the bodies that go to the engines for it. Pure, any thread.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "base/strong_id.h"
+
+namespace baton::proxy {
+
+using Json = nlohmann::ordered_json;  // members keep the client's order
+
+struct RequestPlan {
+  std::string path;  // "/v1/completions" or "/v1/chat/completions"
+  Json body;         // the client's own
+  bool chat = false;
+  bool stream = false;
+  bool wants_usage = false;  // the client asked for the usage chunk
+  bool wants_ids = false;    // the client asked for token ids
+  // False: straight to a decode engine, which computes the prompt itself. So for several prompts or choices, of which a
+  // hand-off carries one, and for what needs logits of the prompt, which handed-over KV does not hold.
+  bool hand_off = true;
+  double load = 0;  // estimate of the prompt, in bytes of text
+};
+
+// kInvalidArgument: not JSON, not an object, nested too deep, `stream` not a boolean.
+Result<RequestPlan> plan_request(std::string path, std::string_view body);
+
+// To the prefill engine: one token, no stream, kv_transfer_params that ask for a hand-off.
+std::string prefill_body(const RequestPlan& plan);
+// To the decode engine: the client's body, P's kv_transfer_params (null: none), and what the proxy asks for itself:
+// usage in the stream, and token ids.
+std::string decode_body(const RequestPlan& plan, const Json& kv_transfer_params);
+
+// What the proxy learns from an answer of D (whole, or one chunk) while it makes it the client's.
+struct AnswerNotes {
+  bool is_error = false;    // {"error": ...}
+  bool recomputed = false;  // D gave the request up to make room; never the client's business
+  bool only_usage = false;  // the chunk that D sent for the proxy alone
+  std::vector<TokenId> prompt_ids;
+  std::vector<TokenId> output_ids;  // of choice 0
+  int64_t prompt_tokens = -1, completion_tokens = -1;
+};
+// `cached_tokens` < 0: P gave none, D's stays. Changes `answer` in place.
+AnswerNotes adapt_answer(const RequestPlan& plan, Json& answer, bool is_chunk, int64_t cached_tokens);
+
+// {"error": {message, type, param: null, code}} on one line.
+std::string error_json(int status, std::string_view type, std::string_view message);
+
+}  // namespace baton::proxy
