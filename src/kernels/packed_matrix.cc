@@ -80,11 +80,17 @@ int64_t plain_offset(DType dtype, int row, int64_t k) {
   return k / 2 * 256 + row * 4 + k % 2 * 2;
 }
 
-void pack_plain_row(const MatmulSpec& spec, std::byte* panel, int row, const std::byte* bytes) {
-  const int size = tensor::dtype_info(spec.dtype).block_bytes;
+// The element size as a constant: a copy of known size is one move.
+template <int kSize>
+void copy_plain_row(const MatmulSpec& spec, std::byte* panel, int row, const std::byte* bytes) {
   for (int64_t k = 0; k < spec.in_features; ++k) {
-    std::memcpy(panel + plain_offset(spec.dtype, row, k), bytes + k * size, size);
+    std::memcpy(panel + plain_offset(spec.dtype, row, k), bytes + k * kSize, kSize);
   }
+}
+
+void pack_plain_row(const MatmulSpec& spec, std::byte* panel, int row, const std::byte* bytes) {
+  if (spec.dtype == DType::kF32) return copy_plain_row<4>(spec, panel, row, bytes);
+  copy_plain_row<2>(spec, panel, row, bytes);
 }
 
 float read_f16(const std::byte* bytes) {
