@@ -8,6 +8,10 @@
 #include "kernels/attention_ops.h"
 #include "kernels/math_impl.h"
 
+#ifndef BATON_VEC16
+#include "kernels/vec16_portable.h"  // alone: the portable lanes
+#endif
+
 namespace baton::kernels {
 namespace {
 

@@ -1,6 +1,8 @@
 // Sixteen float lanes in two AVX2 registers. Members as in vec16_portable.h, where they are explained; the same bits.
 #pragma once
 
+#define BATON_VEC16 1
+
 #include <immintrin.h>
 
 #include <cstdint>

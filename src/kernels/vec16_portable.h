@@ -4,6 +4,8 @@
 // set must never be merged with another file's by the linker.
 #pragma once
 
+#define BATON_VEC16 1
+
 #include <bit>
 #include <cmath>
 #include <cstdint>

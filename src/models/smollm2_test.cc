@@ -54,8 +54,9 @@ Distance distance(const std::vector<float>& logits, const nlohmann::json& golden
 }
 
 // Rounding activations to 8 bits moves the logits of this model by some tenths, and every engine rounds in its own way:
-// llama.cpp's logits are 0.1 to 0.4 (mean) and up to 0.84 away from exact arithmetic (tools/goldens/models_smollm2_exact.py).
-// So logits agree within a bound, and greedy tokens wherever the best two are further apart than that.
+// llama.cpp's logits are 0.1 to 0.4 (mean) and up to 0.84 away from exact arithmetic
+// (tools/goldens/models_smollm2_exact.py). So logits agree within a bound, and greedy tokens wherever the best two are
+// further apart than that.
 constexpr double kLogitBound = 1.0;
 constexpr double kMeanBound = 0.2;
 
