@@ -42,6 +42,10 @@ if(BATON_SANITIZE)
 endif()
 
 option(BATON_FUZZ "Build the libFuzzer targets (with address sanitizer)" OFF)
+if(BATON_FUZZ)
+  # Without this in the libraries a fuzzer sees no branch but its own and mutates blindly.
+  target_compile_options(baton_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
 
 find_program(BATON_CCACHE ccache)
 if(BATON_CCACHE)

@@ -15,6 +15,13 @@ namespace baton::text {
 // Of this process, so that a busy machine fails no test.
 inline double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
+// Sanitizers cost about ten times.
+#ifdef BATON_SANITIZED
+inline constexpr double kSlowdown = 15;
+#else
+inline constexpr double kSlowdown = 1;
+#endif
+
 inline std::string tokenizer_data(const std::string& name) {
   return std::string(BATON_SOURCE_DIR) + "/tests/data/tokenizers/" + name;
 }
