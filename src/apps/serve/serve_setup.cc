@@ -213,6 +213,7 @@ Result<ServeSetup> make_serve_setup(const ParsedArgs& parsed, bool as_vllm, cons
   ServeSetup setup;
   BATON_TRY_ASSIGN(setup.engine, engine_config_of(parsed, environment));
   BATON_TRY_ASSIGN(setup.server, server_options_of(parsed, as_vllm, environment));
+  setup.engine.max_logprobs = setup.server.limits.max_logprobs;
   BATON_TRY_ASSIGN(setup.threads, checked_int(parsed, "threads", 0, 0, 1024));
   setup.allow_onednn = bool_or(parsed, "onednn", true);
   setup.isa = tensor::detect_isa();
