@@ -43,11 +43,6 @@ endif()
 
 option(BATON_FUZZ "Build the libFuzzer targets (with address sanitizer)" OFF)
 if(BATON_FUZZ)
-  # Coverage of the libraries, not only of the targets' own files, is what guides the fuzzer.
-  target_compile_options(baton_options INTERFACE -fsanitize=fuzzer-no-link)
-  target_link_options(baton_options INTERFACE -fsanitize=fuzzer-no-link)
-endif()
-if(BATON_FUZZ)
   # Without this in the libraries a fuzzer sees no branch but its own and mutates blindly.
   target_compile_options(baton_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
