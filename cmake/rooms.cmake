@@ -23,10 +23,6 @@ function(baton_library)
   _baton_isa_flags(${ARG_SOURCES})
   add_library(baton_${ARG_NAME} STATIC ${ARG_SOURCES})
   target_link_libraries(baton_${ARG_NAME} PUBLIC baton_options ${ARG_DEPS})
-  if(BATON_FUZZ)
-    # Without it libFuzzer sees the branches of the target's own file alone, and searches the room blindly.
-    target_compile_options(baton_${ARG_NAME} PRIVATE -fsanitize=fuzzer-no-link)
-  endif()
 endfunction()
 
 function(baton_test)
