@@ -17,6 +17,9 @@ bool is_flag_token(std::string_view token) {
   return token.size() > 1 && token[0] == '-' && !parse_plain_float(token);
 }
 
+// Compact text; bytes that are not UTF-8 become U+FFFD.
+std::string dumped(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+
 // "--max_model_len" to "--max-model-len": only between the dashes and the first '.' or '='.
 std::string normalised(std::string token) {
   if (!token.starts_with("--")) return token;
@@ -48,7 +51,29 @@ Tokens expand_short_forms(std::span<const std::string> arguments) {
   return tokens;
 }
 
-// Appends `value` below `path` of `root`. Lists grow with "key+"; a scalar that is overwritten is worth a warning.
+// Objects merge by member, lists join; anything else is replaced, which is worth a warning.
+void merge_value(json& into, json value, const std::string& flag, std::vector<std::string>& warnings) {
+  if (into.is_object() && value.is_object()) {
+    for (auto& [key, inner] : value.items()) merge_value(into[key], std::move(inner), flag, warnings);
+  } else if (into.is_array() && value.is_array()) {
+    for (auto& item : value) into.push_back(std::move(item));
+  } else {
+    if (!into.is_null()) warnings.push_back(fmt::format("Found duplicate keys --{}", flag));
+    into = std::move(value);
+  }
+}
+
+json comma_list(const std::string& text) {
+  json list = json::array();
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t comma = std::min(text.find(',', begin), text.size());
+    list.push_back(parse_loose_value(text.substr(begin, comma - begin)));
+    begin = comma + 1;
+  }
+  return list;
+}
+
+// Sets `path` of `root`; "key+" appends to a list.
 void merge_dotted(json& root, std::string path, const std::string& text, const std::string& flag,
                   std::vector<std::string>& warnings) {
   const bool appends = path.ends_with('+');
@@ -58,22 +83,7 @@ void merge_dotted(json& root, std::string path, const std::string& text, const s
     node = &(*node)[path.substr(0, dot)];
     if (!node->is_object()) *node = json::object();
   }
-  json& leaf = (*node)[path];
-  if (appends) {
-    if (!leaf.is_array()) leaf = json::array();
-    for (size_t begin = 0; begin <= text.size();) {
-      const size_t comma = std::min(text.find(',', begin), text.size());
-      leaf.push_back(parse_loose_value(text.substr(begin, comma - begin)));
-      begin = comma + 1;
-    }
-    return;
-  }
-  json value = parse_loose_value(text);
-  if (!leaf.is_null() && !(leaf.is_object() && value.is_object())) {
-    warnings.push_back(fmt::format("Found duplicate keys --{}", flag));
-  }
-  if (leaf.is_object() && value.is_object()) leaf.merge_patch(value);
-  else leaf = std::move(value);
+  merge_value((*node)[path], appends ? comma_list(text) : parse_loose_value(text), flag, warnings);
 }
 
 // Takes the dotted flags out and puts one JSON argument per root at the end, where it wins.
@@ -102,7 +112,7 @@ Result<Tokens> fold_dotted(const Tokens& tokens, std::vector<std::string>& warni
   }
   for (auto& [root, value] : roots) {
     kept.push_back("--" + root);
-    kept.push_back(value.dump());
+    kept.push_back(dumped(value));
   }
   return kept;
 }
@@ -149,10 +159,10 @@ Result<Tokens> read_config(const std::string& path, std::optional<std::string>& 
         else if (known != nullptr && known->kind == FlagKind::kBool) tokens.push_back("--no-" + flag.substr(2));
       } else if (value.is_array()) {
         tokens.push_back(flag);
-        for (const auto& item : value) tokens.push_back(item.is_string() ? item.get<std::string>() : item.dump());
+        for (const auto& item : value) tokens.push_back(item.is_string() ? item.get<std::string>() : dumped(item));
       } else if (!value.is_null()) {
         tokens.push_back(flag);
-        tokens.push_back(value.is_string() ? value.get<std::string>() : value.dump());
+        tokens.push_back(value.is_string() ? value.get<std::string>() : dumped(value));
       }
     }
   } catch (const YAML::Exception& error) {

@@ -16,7 +16,6 @@ struct Switch {
   std::string_view path;  // dotted
   Kind kind;
   std::string_view note;
-  std::string_view harmless;  // kRefused: JSON values that change nothing, separated by '|'
 };
 
 constexpr std::string_view kGraphs = "graph capture has no CPU counterpart";
@@ -60,6 +59,8 @@ constexpr std::array kSwitches{
     Switch{"kv-transfer-config", "kv_connector_extra_config.decode.*", Kind::kInert,
            "the hand-shake tells what each side holds"},
     Switch{"kv-transfer-config", "kv_connector_extra_config.kv_lease_duration", Kind::kDone, ""},
+    Switch{"kv-transfer-config", "kv_connector_extra_config.connectors", Kind::kRefused,
+           "MultiConnector and the pooled KV cache are not in this version of Baton"},
     Switch{"kv-transfer-config", "kv_connector_extra_config.baton_transport", Kind::kDone, ""},
     Switch{"kv-transfer-config", "kv_connector_extra_config.baton_secret", Kind::kDone, ""},
     Switch{"kv-transfer-config", "kv_connector_extra_config.baton_tls_cert", Kind::kDone, ""},

@@ -30,7 +30,7 @@ std::vector<fs::path> hugging_face_places(const std::string& name, const ReadEnv
   const fs::path snapshots = hub / folder / "snapshots";
   std::ifstream main_ref(hub / folder / "refs" / "main");
   std::string commit;
-  if (main_ref >> commit) return {snapshots / commit};
+  if (main_ref >> commit && commit.find_first_of("/.") == std::string::npos) return {snapshots / commit};
   std::vector<fs::path> places;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(snapshots, error)) places.push_back(entry.path());
