@@ -48,7 +48,8 @@ class EngineApi(harness.ServingTest):
         self.assertEqual(len(choice["token_ids"]), 8)
         self.assertEqual(len(choice["logprobs"]["tokens"]), 8)
         self.assertEqual(choice["logprobs"]["text_offset"][0], 0)
-        self.assertGreaterEqual(min(len(t) for t in choice["logprobs"]["top_logprobs"]), 2)
+        # Byte-level pieces of characters share a spelling (U+FFFD): at least one alternative each.
+        self.assertTrue(all(choice["logprobs"]["top_logprobs"]))
         self.assertEqual(body["usage"]["completion_tokens"], 8)
         self.assertEqual(body["usage"]["total_tokens"], body["usage"]["prompt_tokens"] + 8)
         self.assertEqual("".join(choice["logprobs"]["tokens"]), choice["text"])
@@ -254,7 +255,8 @@ class Tls(harness.ServingTest):
                 try:
                     connection = http.client.HTTPSConnection("127.0.0.1", server.port, context=context, timeout=5)
                     connection.request("GET", "/v1/models")
-                    return connection.getresponse().status == 200
+                    with connection.getresponse() as response:
+                        return response.status == 200
                 except OSError:
                     return False
             wait_until(ready, harness.START_SECONDS, "https answers")
