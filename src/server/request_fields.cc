@@ -4,31 +4,13 @@
 #include <cmath>
 #include <limits>
 
+#include "base/json_depth.h"
+
 namespace baton::server {
 namespace {
 
 std::unexpected<ApiError> wrong_type(const char* name, const char* wanted) {
   return std::unexpected(bad_request(fmt::format("'{}' must be {}", name, wanted), name));
-}
-
-// Deeper nesting than any request has is refused before a parser sees it.
-bool too_deep(std::string_view text) {
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      else if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '{' || c == '[') {
-      if (++depth > kMaxJsonDepth) return true;
-    } else if (c == '}' || c == ']') {
-      --depth;
-    }
-  }
-  return false;
 }
 
 const Json* member(const Json& object, const char* name) {
@@ -189,7 +171,7 @@ ApiError bad_request(std::string message, std::optional<std::string> param) {
 }
 
 Parsed<Json> parse_body(std::string_view body) {
-  if (too_deep(body)) {
+  if (json_nests_deeper_than(body, kMaxJsonDepth)) {
     return std::unexpected(bad_request(fmt::format("the body nests deeper than {} levels", kMaxJsonDepth)));
   }
   Json parsed = Json::parse(body, nullptr, false);
