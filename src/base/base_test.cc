@@ -1,4 +1,5 @@
-// What base must never get wrong: errors keep their words, readers never read past the end, the pool runs each part once.
+// What base must never get wrong: errors keep their words, readers never read past the end, the pool runs each part
+// once.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

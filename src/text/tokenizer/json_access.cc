@@ -34,7 +34,8 @@ std::optional<int64_t> json_int(const Json& value) {
 std::string json_type(const Json& component) { return json_string(component, "type", "?"); }
 
 Result<Json> parse_json(std::string_view text, std::string_view name) {
-  if (json_nests_deeper_than(text, kDepthMax)) return fail(Code::kInvalidArgument, "{}: nested deeper than {} levels", name, kDepthMax);
+  if (json_nests_deeper_than(text, kDepthMax))
+    return fail(Code::kInvalidArgument, "{}: nested deeper than {} levels", name, kDepthMax);
   try {
     return Json::parse(text);
   } catch (const std::exception& error) {
