@@ -62,4 +62,22 @@ void log_line(LogLevel level, std::string_view message) {
   logger().log(to_spdlog(level), spdlog::string_view_t(message.data(), message.size()));
 }
 
+std::string log_quoted(std::string_view text) {
+  constexpr size_t kLongest = 200;
+  std::string quoted = "\"";
+  for (const char c : text.substr(0, kLongest)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      quoted += '\\';
+      quoted += c;
+    } else if (byte < 0x20 || byte == 0x7f) {
+      quoted += fmt::format("\\x{:02x}", byte);
+    } else {
+      quoted += c;
+    }
+  }
+  quoted += text.size() > kLongest ? "...\"" : "\"";
+  return quoted;
+}
+
 }  // namespace baton
