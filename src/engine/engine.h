@@ -151,7 +151,8 @@ class Engine {
   virtual std::string health_reason() const = 0;
   virtual const EngineConfig& config() const = 0;  // with every default resolved
   virtual int vocab_size() const = 0;
-  // Stops admitting, waits for what runs until the deadline, then aborts the rest.
+  // Stops admitting, waits for what runs until the deadline, then aborts the rest and ends the engine's thread: once it
+  // returns, no callback runs any more. Once, by one thread.
   virtual void drain(Duration timeout) = 0;
 };
 

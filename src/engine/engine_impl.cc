@@ -47,9 +47,13 @@ Result<std::unique_ptr<EngineImpl>> EngineImpl::create(EngineConfig config, int 
 }
 
 EngineImpl::~EngineImpl() {
+  stop_thread();
+  core_.reset();
+}
+
+void EngineImpl::stop_thread() {
   inbox_.close();
   if (thread_.joinable()) thread_.join();
-  core_.reset();
 }
 
 Result<void> EngineImpl::submit(EngineRequest request, OutputCallback on_output) {
@@ -134,7 +138,14 @@ std::string EngineImpl::health_reason() const {
   return reason_;
 }
 
+// A request leaves live_ before its last output is delivered, so that its id is free when the client hears of the end.
+// Only the end of the thread says that every callback has returned; what they lead to may then be destroyed.
 void EngineImpl::drain(Duration timeout) {
+  finish_requests(timeout);
+  stop_thread();
+}
+
+void EngineImpl::finish_requests(Duration timeout) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   std::unique_lock lock(door_);
   draining_ = true;

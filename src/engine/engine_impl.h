@@ -54,6 +54,8 @@ class EngineImpl final : public Engine {
   Result<void> admit(EngineRequest& request, OutputCallback& on_output);
   void wake();
   void decline_rejected(const EngineRequest& request);
+  void finish_requests(Duration timeout);
+  void stop_thread();
 
   // The engine thread.
   void run();
