@@ -36,6 +36,8 @@ Result<std::unique_ptr<EngineImpl>> EngineImpl::create(EngineConfig config, int 
                               [self = engine.get()](const std::string& id) {
                                 std::lock_guard lock(self->door_);
                                 self->live_.erase(id);
+                                // Whoever hears of the end finds it in the statistics, its offer included.
+                                self->stats_ = self->core_->stats();
                               },
                           .on_leave_queue = [self = engine.get()] { self->queued_.fetch_sub(1); }};
   auto core = make_core(std::move(hooks), [self = engine.get()] { self->wake(); });
