@@ -73,9 +73,8 @@ net::Task<void> log_throughput(const engine::Engine& engine) {
 }
 
 // First signal: stop accepting, let what runs go on for the time given, then stop. Second: stop at once.
-net::Task<void> wait_for_shutdown(server::OpenAiServer& server, engine::Engine& engine, Duration grace,
-                                  asio::io_context& context) {
-  asio::signal_set signals(context, SIGINT, SIGTERM);
+net::Task<void> wait_for_shutdown(asio::signal_set& signals, server::OpenAiServer& server, engine::Engine& engine,
+                                  Duration grace, asio::io_context& context) {
   const int first = co_await signals.async_wait(asio::use_awaitable);
   log_info("signal={} action=stopping in_flight={}", first, server.requests_in_flight());
   server.stop_accepting();
@@ -140,6 +139,8 @@ Result<void> run_server(ServeSetup setup) {
   setup.server.sampling_defaults = server::SamplingDefaults::from_generation_config(generation);
   setup.server.limits.vocab_size = engine->vocab_size();
   asio::io_context context(1);
+  // Before anyone can see that the server is there, so that a signal after that is an orderly stop.
+  asio::signal_set signals(context, SIGINT, SIGTERM);
   BATON_TRY_ASSIGN(auto server, server::OpenAiServer::start(context.get_executor(),
                                                             {.engine = *engine,
                                                              .tokenizer = *files.tokenizer,
@@ -147,10 +148,12 @@ Result<void> run_server(ServeSetup setup) {
                                                              .metrics = metrics},
                                                             setup.server));
   log_start(setup, *engine, server->port());
-  asio::co_spawn(context, wait_for_shutdown(*server, *engine, setup.shutdown_timeout, context), asio::detached);
+  asio::co_spawn(context, wait_for_shutdown(signals, *server, *engine, setup.shutdown_timeout, context),
+                 asio::detached);
   asio::co_spawn(context, log_throughput(*engine), asio::detached);
   context.run();
 
+  // Its callbacks post to the context, which goes before the engine does.
   engine->drain(std::chrono::seconds(0));
   log_info("stopped");
   return {};
