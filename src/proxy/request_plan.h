@@ -12,6 +12,7 @@
 namespace baton::proxy {
 
 using Json = nlohmann::ordered_json;  // members keep the client's order
+inline constexpr int kMaxJsonDepth = 200;
 
 struct RequestPlan {
   std::string path;  // "/v1/completions" or "/v1/chat/completions"
