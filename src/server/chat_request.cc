@@ -99,6 +99,11 @@ Parsed<std::string> render_chat(const ServerContext& context, const Json& body) 
     if (!it->is_object()) {
       return std::unexpected(bad_request("'chat_template_kwargs' must be an object", "chat_template_kwargs"));
     }
+    if (it->size() > text::ChatTemplate::kVariablesMax) {  // each is looked up among the others
+      return std::unexpected(bad_request(fmt::format("'chat_template_kwargs' has {} members: at most {} are taken",
+                                                     it->size(), text::ChatTemplate::kVariablesMax),
+                                         "chat_template_kwargs"));
+    }
     for (const auto& [key, value] : it->items()) variables[key] = value;
   }
   BATON_PARSE(const auto effort, get_string(body, "reasoning_effort"));
