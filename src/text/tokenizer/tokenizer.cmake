@@ -15,6 +15,7 @@ list(APPEND text_sources
   tokenizer/regex_translate.cc
   tokenizer/sentencepiece_tokenizer.cc
   tokenizer/spm_model.cc
+  tokenizer/step_bounds.cc
   tokenizer/tokenizer_config.cc
   tokenizer/unicode.cc
   tokenizer/vocabulary.cc)

@@ -162,6 +162,30 @@ TEST(TokenizerJson, WhatIsNotSupportedIsNamed) {
              R"({"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x"}},{"Sequence":{}}],"special_tokens":{}})");
        },
        Code::kInvalidArgument, "\"x\""},
+      {"normalizer doubles",
+       [](json& j) {
+         const auto twice = json::parse(R"({"type":"Replace","pattern":{"String":"a"},"content":"aa"})");
+         j["normalizer"] = {{"type", "Sequence"}, {"normalizers", json::array_t(40, twice)}};
+       },
+       Code::kOutOfRange, "1024 bytes of one"},
+      {"pre_tokenizer doubles",
+       [](json& j) {
+         const auto twice = json::parse(R"({"type":"Metaspace","replacement":"  ","prepend_scheme":"never"})");
+         j["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", json::array_t(40, twice)}};
+       },
+       Code::kOutOfRange, "1024 bytes of one"},
+      {"decoder doubles",
+       [](json& j) {
+         const auto twice = json::parse(R"({"type":"Replace","pattern":{"String":"a"},"content":"aa"})");
+         j["decoder"] = {{"type", "Sequence"}, {"decoders", json::array_t(40, twice)}};
+       },
+       Code::kOutOfRange, "16 bytes of one"},
+      {"many steps",
+       [](json& j) {
+         const json none = {{"type", "Strip"}};
+         j["normalizer"] = {{"type", "Sequence"}, {"normalizers", json::array_t(65, none)}};
+       },
+       Code::kOutOfRange, "64 steps"},
   };
   for (const Refusal& one : refusals) {
     json file = tiny();
