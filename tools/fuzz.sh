@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-600}
 [[ $seconds =~ ^[1-9][0-9]*$ ]] || { sed -n 2,4p "$0" >&2; exit 2; }
-declare -A max_len=([wire_fuzz]=4096 [gguf_fuzz]=8192 [safetensors_fuzz]=8192 [tokenizer_json_fuzz]=24576
+declare -A max_len=([wire_fuzz]=4096 [ordered_json_fuzz]=4096 [gguf_fuzz]=8192 [safetensors_fuzz]=8192 [tokenizer_json_fuzz]=24576
   [gguf_tokenizer_fuzz]=16384 [sentencepiece_fuzz]=20480 [http_request_fuzz]=8192 [http_response_fuzz]=4096
   [sse_fuzz]=4096 [chat_template_fuzz]=4096)
 
@@ -37,9 +37,9 @@ for target in "${targets[@]}"; do
     failed=1
     finding=$(grep -oP 'Test unit written to \K\S+' "$log" | tail -n 1) || finding="exit $code"
   fi
-  executions=$(grep -oP 'stat::number_of_executed_units: *\K\d+' "$log" | tail -n 1) || executions=?
-  edges=$(grep -oP 'cov: \K\d+' "$log" | tail -n 1) || edges=?
-  features=$(grep -oP 'ft: \K\d+' "$log" | tail -n 1) || features=?
+  executions=$(grep -oP 'stat::number_of_executed_units: *\K\d+' "$log" | tail -n 1) || executions='?'
+  edges=$(grep -oP 'cov: \K\d+' "$log" | tail -n 1) || edges='?'
+  features=$(grep -oP 'ft: \K\d+' "$log" | tail -n 1) || features='?'
   # shellcheck disable=SC2059
   printf "$row" "$target" $((SECONDS - started)) "$executions" "$edges" "$features" "$finding"
 done

@@ -94,8 +94,21 @@ def gguf_tokenizer(folder):
 
 def sentencepiece(folder):
     seeds = Seeds(folder, "sentencepiece_fuzz")
+
+    def field(number, data):
+        size, head = len(data), bytes([number << 3 | 2])
+        while size > 127:
+            head += bytes([size & 127 | 128])
+            size >>= 7
+        return head + bytes([size]) + data
+
+    # A character map from "A" to "b": the libraries' own are 240 KB.
+    units = [0] * 256
+    units[0x41], units[0x40] = 1 << 10 | 1 << 8 | 0x41, 1 << 31
+    character_map = struct.pack("<257I", 1024, *units) + b"b\0"
     for path in sorted(DATA.glob("tokenizers/*/tokenizer.model")):
         seeds.put(path.read_bytes())
+        seeds.put(path.read_bytes() + field(3, field(2, character_map)))
 
 
 def http(folder):
@@ -132,6 +145,15 @@ def chat_template(folder):
     seeds.words(words)
 
 
+def ordered_json(folder):
+    seeds = Seeds(folder, "ordered_json_fuzz")
+    for name in ("bad_requests", "bad_fields"):
+        for case in load(DATA / f"api/{name}.json"):
+            seeds.put(json.dumps(case))
+    seeds.put(json.dumps({f"k{i % 30}": [i, -i, i / 3, None, {"k": [True, False]}, "é\n"] for i in range(60)}))
+    seeds.put("{" + ",".join(f'"k{i % 30}":{i}' for i in range(60)) + "}")  # repeated keys, beyond the index
+
+
 def safetensors(folder):
     """The header of a real small model over no data, and whole files by the writer."""
     seeds = Seeds(folder, "safetensors_fuzz")
@@ -150,7 +172,7 @@ def safetensors(folder):
 
 def main():
     build, folder = Path(sys.argv[1]), Path(sys.argv[2])
-    for make in (tokenizer_json, gguf_tokenizer, sentencepiece, http, sse, chat_template, safetensors):
+    for make in (tokenizer_json, gguf_tokenizer, sentencepiece, http, sse, chat_template, ordered_json, safetensors):
         make(folder)
     subprocess.run([build / "src/wire/wire_fuzz_seeds", folder / "wire_fuzz"], check=True)
     subprocess.run([build / "src/weights/weights_fuzz_seeds", folder], check=True)
