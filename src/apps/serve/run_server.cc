@@ -48,8 +48,8 @@ void log_start(const ServeSetup& setup, const engine::Engine& engine, int port) 
   log_info("KV cache size: {} tokens in {} blocks of {}", tokens, stats.kv_blocks_total, config.block_size);
   log_info("Maximum concurrency for {} tokens per request: {:.2f}x", config.max_model_len,
            static_cast<double>(tokens) / config.max_model_len);
-  log_info("model={} isa={} threads={} max_model_len={} listening={}:{}", setup.model_path,
-           tensor::isa_name(setup.isa), setup.threads, config.max_model_len, setup.server.http.listen.host, port);
+  log_info("model={} isa={} threads={} max_model_len={} listening={}:{}", setup.model_path, tensor::isa_name(setup.isa),
+           setup.threads, config.max_model_len, setup.server.http.listen.host, port);
   log_info("Application startup complete.");
 }
 
@@ -65,13 +65,16 @@ net::Task<void> log_throughput(const engine::Engine& engine) {
     if (idle_rounds > 1) continue;
     log_info("Engine 000: Running: {} reqs, Waiting: {} reqs, KV cache usage: {:.1f}%, Prefix cache hit rate: {:.1f}%",
              stats.running, stats.waiting,
-             100.0 * static_cast<double>(stats.kv_blocks_used) / static_cast<double>(std::max<int64_t>(1, stats.kv_blocks_total)),
-             100.0 * static_cast<double>(stats.prefix_hits) / static_cast<double>(std::max<int64_t>(1, stats.prefix_queries)));
+             100.0 * static_cast<double>(stats.kv_blocks_used) /
+                 static_cast<double>(std::max<int64_t>(1, stats.kv_blocks_total)),
+             100.0 * static_cast<double>(stats.prefix_hits) /
+                 static_cast<double>(std::max<int64_t>(1, stats.prefix_queries)));
   }
 }
 
 // First signal: stop accepting, let what runs go on for the time given, then stop. Second: stop at once.
-net::Task<void> wait_for_shutdown(server::OpenAiServer& server, engine::Engine& engine, Duration grace, asio::io_context& context) {
+net::Task<void> wait_for_shutdown(server::OpenAiServer& server, engine::Engine& engine, Duration grace,
+                                  asio::io_context& context) {
   asio::signal_set signals(context, SIGINT, SIGTERM);
   const int first = co_await signals.async_wait(asio::use_awaitable);
   log_info("signal={} action=stopping in_flight={}", first, server.requests_in_flight());
