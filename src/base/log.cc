@@ -64,8 +64,10 @@ void log_line(LogLevel level, std::string_view message) {
   if (std::any_of(message.begin(), message.end(), is_control)) {
     std::string escaped;
     for (const char c : message) {
-      if (is_control(c)) escaped += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-      else escaped += c;
+      if (is_control(c))
+        escaped += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+      else
+        escaped += c;
     }
     logger().log(to_spdlog(level), spdlog::string_view_t(escaped.data(), escaped.size()));
     return;

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "wire/ordered_json.h"
+
 namespace baton::proxy {
 namespace {
 
@@ -35,6 +37,9 @@ net::HttpResponse error_response(int status, std::string_view message) {
   if (status == 503 || status == 429) response.headers.add("Retry-After", "1");
   return response;
 }
+
+// Null for what isn't JSON.
+Json parse_answer(std::string_view text) { return wire::parse_ordered_json(text, kMaxJsonDepth).value_or(Json()); }
 
 }  // namespace
 
@@ -104,7 +109,7 @@ void RequestFsm::on(PrefillAnswered& event) {
     actions_.push_back(Respond{std::move(answer)});
     return finish(status);
   }
-  Json body = answer.status == 200 ? Json::parse(answer.body, nullptr, false) : Json();
+  Json body = answer.status == 200 ? parse_answer(answer.body) : Json();
   if (!body.is_object() || body.contains("error")) {
     // Too busy is not sick.
     const bool busy = answer.status == 429 || answer.status == 503;
@@ -195,7 +200,7 @@ void RequestFsm::on(DecodeAnswered& event) {
 }
 
 void RequestFsm::whole_answer(net::HttpResponse& answer) {
-  Json body = Json::parse(answer.body, nullptr, false);
+  Json body = parse_answer(answer.body);
   if (!body.is_object())
     return decode_failed({Outcome::kFailed, 502, "decode: a 200 without a JSON body", std::nullopt});
   const AnswerNotes notes = adapt_answer(plan_, body, false, summary_.cached_tokens);
@@ -229,7 +234,7 @@ void RequestFsm::on(DecodeEvent& event) {
     actions_.push_back(EndStream{});
     return finish(200);
   }
-  Json chunk = Json::parse(event.data, nullptr, false);
+  Json chunk = parse_answer(event.data);
   if (!chunk.is_object())
     return decode_failed({Outcome::kFailed, 502, "decode: an event that is not JSON", std::nullopt});
   const AnswerNotes notes = adapt_answer(plan_, chunk, true, summary_.cached_tokens);
