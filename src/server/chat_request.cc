@@ -50,7 +50,8 @@ Parsed<Json> parse_messages(const Json& body) {
     }
     if (message.contains("content")) {
       BATON_PARSE(message["content"], flatten_content(message["content"], i));
-    } else if (message["role"] != "assistant") {
+    }
+    if (message["role"] != "assistant" && (!message.contains("content") || message["content"].is_null())) {
       return std::unexpected(bad_request(fmt::format("'{}.content' is required", where), where + ".content"));
     }
     if (message["role"] == "assistant" && (!message.contains("content") || message["content"].is_null())) {
