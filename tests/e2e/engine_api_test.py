@@ -184,6 +184,26 @@ class EngineApi(harness.ServingTest):
         self.assertEqual(status, 400)
         self.assertIn("maximum context length is 2048 tokens", body["error"]["message"])
 
+    def test_text_that_can_not_fit_is_refused_before_it_is_tokenised(self):
+        begin = time.monotonic()
+        status, body, _ = post(self.port, "/v1/completions", {"prompt": "word " * 4000000, "max_tokens": 1})
+        self.assertEqual(status, 400)
+        self.assertIn("maximum context length is 2048 tokens", body["error"]["message"])
+        self.assertLess(time.monotonic() - begin, 5)
+        status, body, _ = post(self.port, "/v1/completions", {"prompt": ["x"] * 3000, "n": 2, "max_tokens": 1})
+        self.assertEqual(status, 400, body)
+
+    def test_a_stop_string_counts_as_a_stop(self):
+        text = self.complete(max_tokens=24)["choices"][0]["text"]
+        before = self.stopped()
+        self.complete(max_tokens=1000, ignore_eos=True, stop=[text[6:9]])
+        wait_until(lambda: self.stopped() == before + 1, what="counted as a stop")
+
+    def stopped(self):
+        lines = request(self.port, "GET", "/metrics")[1].splitlines()
+        return sum(float(l.rsplit(" ", 1)[1]) for l in lines
+                   if l.startswith("vllm:request_success_total{") and 'finished_reason="stop"' in l)
+
     def test_request_id_is_used_and_returned(self):
         status, body, headers = post(self.port, "/v1/completions", {"prompt": PROMPT, "max_tokens": 1},
                                      headers={"X-Request-Id": "my-id"})
