@@ -35,7 +35,25 @@ elseif(BATON_SANITIZE STREQUAL "thread")
 elseif(NOT BATON_SANITIZE STREQUAL "")
   message(FATAL_ERROR "BATON_SANITIZE=${BATON_SANITIZE}: use address, thread or nothing.")
 endif()
+# How tests run: a report ends the process with an error, in the processes that a test starts too.
+find_program(BATON_SYMBOLIZER NAMES llvm-symbolizer HINTS /usr/lib/llvm-19/bin NO_CACHE)
+set(sanitizer_options exitcode=66)
+if(BATON_SYMBOLIZER)
+  string(APPEND sanitizer_options ":external_symbolizer_path=${BATON_SYMBOLIZER}")
+endif()
+set(BATON_TEST_ENVIRONMENT
+  "TSAN_OPTIONS=${sanitizer_options}:halt_on_error=1:second_deadlock_stack=1:suppressions=${CMAKE_SOURCE_DIR}/tools/tsan_suppressions.txt"
+  "ASAN_OPTIONS=${sanitizer_options}:detect_leaks=1:check_initialization_order=1:strict_string_checks=1"
+  "LSAN_OPTIONS=${sanitizer_options}"
+  "UBSAN_OPTIONS=${sanitizer_options}:print_stacktrace=1")
+set(BATON_TEST_SLOWDOWN 1)
 if(BATON_SANITIZE)
+  set(BATON_TEST_SLOWDOWN 4)
+  list(APPEND BATON_TEST_ENVIRONMENT BATON_START_SECONDS=240)
+  if(NOT BATON_SYMBOLIZER)
+    message(WARNING "No llvm-symbolizer (Debian package llvm-19): sanitizers' reports will name no functions, and "
+      "tools/tsan_suppressions.txt can't match.")
+  endif()
   target_compile_options(baton_options INTERFACE ${flags})
   target_link_options(baton_options INTERFACE ${flags})
   target_compile_definitions(baton_options INTERFACE BATON_SANITIZED=1)

@@ -25,6 +25,12 @@ function(baton_library)
   target_link_libraries(baton_${ARG_NAME} PUBLIC baton_options ${ARG_DEPS})
 endfunction()
 
+# What every test has, however it is made: a time limit in seconds, and the sanitizers' options.
+function(baton_test_limits NAME TIMEOUT)
+  math(EXPR limit "${TIMEOUT} * ${BATON_TEST_SLOWDOWN}")
+  set_tests_properties(${NAME} PROPERTIES TIMEOUT ${limit} ENVIRONMENT "${BATON_TEST_ENVIRONMENT}")
+endfunction()
+
 function(baton_test)
   cmake_parse_arguments(ARG "" "NAME;TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
@@ -34,7 +40,8 @@ function(baton_test)
   target_link_libraries(${ARG_NAME} PRIVATE baton_options ${ARG_DEPS} GTest::gtest_main GTest::gmock)
   target_compile_definitions(${ARG_NAME} PRIVATE BATON_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME} --gtest_brief=1)
-  set_tests_properties(${ARG_NAME} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+  set_tests_properties(${ARG_NAME} PROPERTIES LABELS "${ARG_LABELS}")
+  baton_test_limits(${ARG_NAME} ${ARG_TIMEOUT})
 endfunction()
 
 function(baton_bench)

@@ -59,6 +59,19 @@ void set_log_name(std::string name) { logger().set_pattern("%L %m-%d %H:%M:%S.%e
 bool log_enabled(LogLevel level) { return logger().should_log(to_spdlog(level)); }
 
 void log_line(LogLevel level, std::string_view message) {
+  // Whatever a message quotes from outside, it stays on its line.
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
+  if (std::any_of(message.begin(), message.end(), is_control)) {
+    std::string escaped;
+    for (const char c : message) {
+      if (is_control(c))
+        escaped += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+      else
+        escaped += c;
+    }
+    logger().log(to_spdlog(level), spdlog::string_view_t(escaped.data(), escaped.size()));
+    return;
+  }
   logger().log(to_spdlog(level), spdlog::string_view_t(message.data(), message.size()));
 }
 

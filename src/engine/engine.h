@@ -143,6 +143,8 @@ class Engine {
   virtual Result<void> submit(EngineRequest request, OutputCallback on_output) = 0;
   // Ends it with kAbort; its blocks are free before the next step. Unknown ids are ignored.
   virtual void abort(const std::string& id) = 0;
+  // The same, but the caller has all it wanted (a stop string came): it ends with kStop and counts as such.
+  virtual void finish(const std::string& id) = 0;
   virtual int64_t abort_all() = 0;
   virtual void reset_prefix_cache() = 0;
   virtual EngineStats stats() const = 0;
@@ -151,7 +153,8 @@ class Engine {
   virtual std::string health_reason() const = 0;
   virtual const EngineConfig& config() const = 0;  // with every default resolved
   virtual int vocab_size() const = 0;
-  // Stops admitting, waits for what runs until the deadline, then aborts the rest.
+  // Stops admitting, waits for what runs until the deadline, then aborts the rest and ends the engine's thread: once it
+  // returns, no callback runs any more. Once, by one thread.
   virtual void drain(Duration timeout) = 0;
 };
 

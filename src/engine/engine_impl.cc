@@ -36,6 +36,8 @@ Result<std::unique_ptr<EngineImpl>> EngineImpl::create(EngineConfig config, int 
                               [self = engine.get()](const std::string& id) {
                                 std::lock_guard lock(self->door_);
                                 self->live_.erase(id);
+                                // Whoever hears of the end finds it in the statistics, its offer included.
+                                self->stats_ = self->core_->stats();
                               },
                           .on_leave_queue = [self = engine.get()] { self->queued_.fetch_sub(1); }};
   auto core = make_core(std::move(hooks), [self = engine.get()] { self->wake(); });
@@ -47,9 +49,13 @@ Result<std::unique_ptr<EngineImpl>> EngineImpl::create(EngineConfig config, int 
 }
 
 EngineImpl::~EngineImpl() {
+  stop_thread();
+  core_.reset();
+}
+
+void EngineImpl::stop_thread() {
   inbox_.close();
   if (thread_.joinable()) thread_.join();
-  core_.reset();
 }
 
 Result<void> EngineImpl::submit(EngineRequest request, OutputCallback on_output) {
@@ -92,15 +98,15 @@ void EngineImpl::decline_rejected(const EngineRequest& request) {
   (void)inbox_.try_push(Decline{*request.kv_transfer});
 }
 
-void EngineImpl::abort(const std::string& id) {
+void EngineImpl::end(const std::string& id, FinishReason reason) {
   std::lock_guard lock(door_);
   const auto found = live_.find(id);
   // An id that is not live may still name an offer. That one may be lost when the queue is full: its lease ends it.
   if (found == live_.end()) {
-    (void)inbox_.try_push(Abort{id});
+    (void)inbox_.try_push(Abort{id, reason});
     return;
   }
-  if (!std::exchange(found->second, true)) (void)inbox_.try_push(Abort{id});
+  if (!std::exchange(found->second, true)) (void)inbox_.try_push(Abort{id, reason});
 }
 
 int64_t EngineImpl::abort_all() {
@@ -134,7 +140,14 @@ std::string EngineImpl::health_reason() const {
   return reason_;
 }
 
+// A request leaves live_ before its last output is delivered, so that its id is free when the client hears of the end.
+// Only the end of the thread says that every callback has returned; what they lead to may then be destroyed.
 void EngineImpl::drain(Duration timeout) {
+  finish_requests(timeout);
+  stop_thread();
+}
+
+void EngineImpl::finish_requests(Duration timeout) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   std::unique_lock lock(door_);
   draining_ = true;

@@ -284,6 +284,21 @@ TEST(Drain, AbortsAtItsDeadline) {
   EXPECT_EQ(harness.wait("a").last.finish, FinishReason::kAbort);
 }
 
+// The owner destroys what callbacks lead to (sockets, queues) once drain has returned.
+TEST(Drain, ReturnsAfterTheLastCallback) {
+  Harness harness({.config = Harness::small_config()});
+  std::atomic<bool> entered = false, left = false;
+  ASSERT_TRUE(harness.engine().submit(make_request("a", {1, 2, 3}), [&](RequestOutput&& output) {
+    if (!output.finish) return;
+    entered = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    left = true;
+  }));
+  while (!entered) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  harness.engine().drain(std::chrono::seconds(0));
+  EXPECT_TRUE(left);
+}
+
 TEST(Idle, TheEngineDoesNotSpin) {
   auto steps = std::make_shared<std::atomic<int64_t>>(0);
   Harness harness({.config = Harness::small_config(), .model = {.steps = steps}});

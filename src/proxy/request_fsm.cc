@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "wire/ordered_json.h"
+
 namespace baton::proxy {
 namespace {
 
@@ -55,6 +57,9 @@ net::HttpResponse error_response(int status, std::string_view message) {
   if (status == 503) response.headers.add("Retry-After", "1");
   return response;
 }
+
+// Null for what isn't JSON.
+Json parse_answer(std::string_view text) { return wire::parse_ordered_json(text, kMaxJsonDepth).value_or(Json()); }
 
 }  // namespace
 
@@ -115,7 +120,7 @@ void RequestFsm::on(PrefillAnswered& event) {
   if (!event.answer) return prefill_failed(failure_of("prefill", event.answer.error()));
   auto& answer = *event.answer;
   if (is_about_the_request(answer.status)) return answer_about_the_request(std::move(answer));
-  Json body = answer.status == 200 ? Json::parse(answer.body, nullptr, false) : Json();
+  Json body = answer.status == 200 ? parse_answer(answer.body) : Json();
   if (!body.is_object()) return prefill_failed(failure_of("prefill", std::move(answer)));
   if (body.contains("error")) {
     const int code = error_code(body);
@@ -216,7 +221,7 @@ void RequestFsm::on(DecodeAnswered& event) {
 }
 
 void RequestFsm::whole_answer(net::HttpResponse& answer) {
-  Json body = Json::parse(answer.body, nullptr, false);
+  Json body = parse_answer(answer.body);
   if (!body.is_object()) return decode_failed({.message = "decode: a 200 without a JSON body"});
   const AnswerNotes notes = adapt_answer(plan_, body, false, summary_.cached_tokens);
   if (notes.recomputed)
@@ -262,7 +267,7 @@ void RequestFsm::on(DecodeEvent& event) {
     actions_.push_back(EndStream{});
     return finish(200);
   }
-  Json chunk = Json::parse(event.data, nullptr, false);
+  Json chunk = parse_answer(event.data);
   if (!chunk.is_object()) return decode_failed({.message = "decode: an event that is not JSON"});
   const AnswerNotes notes = adapt_answer(plan_, chunk, true, summary_.cached_tokens);
   if (notes.recomputed)

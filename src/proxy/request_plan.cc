@@ -2,12 +2,11 @@
 
 #include <algorithm>
 
-#include "base/json_depth.h"
+#include "wire/ordered_json.h"
 
 namespace baton::proxy {
 namespace {
 
-constexpr int kMaxDepth = 200;       // what writes a body out again recurses
 constexpr double kImageLoad = 4096;  // about a thousand prompt tokens, however long its base64 is
 constexpr double kTokenLoad = 4;     // bytes of text per token
 
@@ -83,10 +82,9 @@ void adapt_usage(Json& usage, int64_t cached_tokens, AnswerNotes& notes) {
 }  // namespace
 
 Result<RequestPlan> plan_request(std::string path, std::string_view body) {
-  if (json_nests_deeper_than(body, kMaxDepth))
-    return fail(Code::kInvalidArgument, "the body is nested deeper than {} levels", kMaxDepth);
-  RequestPlan plan{.path = std::move(path), .body = Json::parse(body, nullptr, false)};
-  if (plan.body.is_discarded()) return fail(Code::kInvalidArgument, "the body is not valid JSON");
+  auto parsed = wire::parse_ordered_json(body, kMaxJsonDepth);
+  if (!parsed) return fail(parsed.error().code(), "the body {}", parsed.error().message());
+  RequestPlan plan{.path = std::move(path), .body = std::move(*parsed)};
   if (!plan.body.is_object()) return fail(Code::kInvalidArgument, "the body is not a JSON object");
   if (const auto stream = plan.body.find("stream");
       stream != plan.body.end() && !stream->is_boolean() && !stream->is_null())

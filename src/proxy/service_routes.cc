@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "proxy/proxy_state.h"
+#include "wire/ordered_json.h"
 
 namespace baton::proxy {
 namespace {
@@ -92,7 +93,7 @@ struct InstancesBody {
 };
 
 Result<InstancesBody> parse_instances(std::string_view text) {
-  const Json body = Json::parse(text, nullptr, false);
+  const Json body = wire::parse_ordered_json(text, kMaxJsonDepth).value_or(Json());
   if (!body.is_object()) return fail(Code::kInvalidArgument, "the body is not a JSON object");
   InstancesBody parsed;
   const auto type = body.find("type");

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "base/json_depth.h"
+#include "wire/ordered_json.h"
 
 namespace baton::server {
 namespace {
@@ -16,16 +16,6 @@ std::unexpected<ApiError> wrong_type(const char* name, const char* wanted) {
 const Json* member(const Json& object, const char* name) {
   const auto it = object.find(name);
   return it == object.end() || it->is_null() ? nullptr : &*it;
-}
-
-// What nlohmann says of a syntax error, with the byte where it is.
-std::string parse_error_text(std::string_view body) {
-  try {
-    [[maybe_unused]] auto parsed = Json::parse(body);
-  } catch (const nlohmann::json::exception& error) {
-    return error.what();
-  }
-  return "not JSON";
 }
 
 std::string sanitised(std::string text) {
@@ -173,15 +163,10 @@ ApiError bad_request(std::string message, std::optional<std::string> param) {
 }
 
 Parsed<Json> parse_body(std::string_view body) {
-  if (json_nests_deeper_than(body, kMaxJsonDepth)) {
-    return std::unexpected(bad_request(fmt::format("the body nests deeper than {} levels", kMaxJsonDepth)));
-  }
-  Json parsed = Json::parse(body, nullptr, false);
-  if (parsed.is_discarded()) {
-    return std::unexpected(bad_request("the body is not valid JSON: " + sanitised(parse_error_text(body))));
-  }
-  if (!parsed.is_object()) return std::unexpected(bad_request("the body must be a JSON object"));
-  return parsed;
+  auto parsed = wire::parse_ordered_json(body, kMaxJsonDepth);
+  if (!parsed) return std::unexpected(bad_request("the body " + parsed.error().message()));
+  if (!parsed->is_object()) return std::unexpected(bad_request("the body must be a JSON object"));
+  return std::move(*parsed);
 }
 
 Parsed<std::optional<bool>> get_bool(const Json& object, const char* name) {

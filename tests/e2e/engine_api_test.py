@@ -156,10 +156,53 @@ class EngineApi(harness.ServingTest):
             self.assertIn(case.get("message", ""), json.dumps(answer), case)
         self.complete()
 
+    def test_many_members_take_no_time(self):
+        # 300 000 members, 4 MB: looked up one among all, they took minutes.
+        many = {f"member{i}": i for i in range(300_000)}
+        started = time.monotonic()
+        self.complete(**many)
+        status, body, _ = post(self.port, "/v1/chat/completions",
+                               {"messages": [{"role": "user", "content": "Hi"}], "chat_template_kwargs": many})
+        self.assertEqual(status, 400)
+        self.assertIn("at most 1024", body["error"]["message"])
+        self.assertLess(time.monotonic() - started, 30)
+
+    def test_a_final_message_is_continued(self):
+        def text_of(**fields):
+            tokens = post(self.port, "/tokenize", {"messages": [{"role": "user", "content": "Hi"},
+                                                                {"role": "assistant", "content": "Hi, I am "}],
+                                                   "add_generation_prompt": False, **fields})[1]["tokens"]
+            return post(self.port, "/detokenize", {"tokens": tokens})[1]["prompt"]
+
+        whole, continued = text_of(), text_of(continue_final_message=True)
+        self.assertTrue(continued.endswith("Hi, I am"), continued)
+        self.assertTrue(whole.startswith(continued))
+        self.assertLess(len(continued), len(whole))
+
     def test_over_long_prompt_says_the_limit(self):
         status, body, _ = post(self.port, "/v1/completions", {"prompt": [5] * 3000, "max_tokens": 1})
         self.assertEqual(status, 400)
         self.assertIn("maximum context length is 2048 tokens", body["error"]["message"])
+
+    def test_text_that_can_not_fit_is_refused_before_it_is_tokenised(self):
+        begin = time.monotonic()
+        status, body, _ = post(self.port, "/v1/completions", {"prompt": "word " * 4000000, "max_tokens": 1})
+        self.assertEqual(status, 400)
+        self.assertIn("maximum context length is 2048 tokens", body["error"]["message"])
+        self.assertLess(time.monotonic() - begin, 5)
+        status, body, _ = post(self.port, "/v1/completions", {"prompt": ["x"] * 3000, "n": 2, "max_tokens": 1})
+        self.assertEqual(status, 400, body)
+
+    def test_a_stop_string_counts_as_a_stop(self):
+        text = self.complete(max_tokens=24)["choices"][0]["text"]
+        before = self.stopped()
+        self.complete(max_tokens=1000, ignore_eos=True, stop=[text[6:9]])
+        wait_until(lambda: self.stopped() == before + 1, what="counted as a stop")
+
+    def stopped(self):
+        lines = request(self.port, "GET", "/metrics")[1].splitlines()
+        return sum(float(l.rsplit(" ", 1)[1]) for l in lines
+                   if l.startswith("vllm:request_success_total{") and 'finished_reason="stop"' in l)
 
     def test_request_id_is_used_and_returned(self):
         status, body, headers = post(self.port, "/v1/completions", {"prompt": PROMPT, "max_tokens": 1},

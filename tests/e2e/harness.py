@@ -1,11 +1,13 @@
 """Starts real baton processes for a test and talks to them over real sockets. Standard library only.
 
-Every process a test starts is ended by its pid when the test ends; all traffic stays on loopback.
+Every process a test starts is ended by its pid when the test ends, and that end must be an orderly one: status 0 after
+SIGTERM, no signal of its own, no sanitizer's report in its log. All traffic stays on loopback.
 """
 import http.client
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -17,6 +19,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BATON = os.environ.get("BATON_BINARY", str(ROOT / "build/release/src/apps/baton"))
 TINY = str(ROOT / "tests/data/tiny_llama")
 START_SECONDS = float(os.environ.get("BATON_START_SECONDS", "60"))
+STOP_SECONDS = 60
+SANITIZER_REPORT = re.compile(r"(WARNING|ERROR): \w+Sanitizer|runtime error:")
 
 
 def free_port():
@@ -29,7 +33,7 @@ class Process:
     """One baton process; its output goes to a file that a failing test prints."""
 
     def __init__(self, name, arguments, port, env=None, program=BATON):
-        self.name, self.port = name, port
+        self.name, self.port, self.killed = name, port, False
         self.log = tempfile.NamedTemporaryFile("w+", prefix=f"baton-{name}-", suffix=".log", delete=False)
         self.popen = subprocess.Popen([program, *arguments], stdout=self.log, stderr=subprocess.STDOUT,
                                       env={**os.environ, **(env or {})})
@@ -52,11 +56,18 @@ class Process:
 
     def kill(self, sig=signal.SIGKILL):
         if self.popen.poll() is None:
+            self.killed = self.killed or sig == signal.SIGKILL
             self.popen.send_signal(sig)
 
-    def stop(self, timeout=20):
-        """SIGTERM, then the exit status."""
+    def terminate(self):
         self.kill(signal.SIGTERM)
+
+    def stop(self):
+        """SIGTERM, then the exit status."""
+        self.terminate()
+        return self.wait_end()
+
+    def wait_end(self, timeout=STOP_SECONDS):
         try:
             return self.popen.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -65,11 +76,28 @@ class Process:
             raise AssertionError(f"{self.name} did not end within {timeout} s of SIGTERM:\n{self.tail()}")
 
     def close(self):
-        if self.popen.poll() is None:
-            self.popen.kill()
-        self.popen.wait()
-        self.log.close()
-        os.unlink(self.log.name)
+        """Ends it. What was wrong with its life or its end, or None."""
+        try:
+            asked = self.popen.poll() is None
+            status = self.stop()
+            text = pathlib.Path(self.log.name).read_text(errors="replace")
+            if report := SANITIZER_REPORT.search(text):
+                return f"{self.name}: a sanitizer's report:\n{text[report.start():][:20000]}"
+            if (status < 0 or (asked and status != 0)) and not self.killed:
+                return f"{self.name} ended with {status}:\n{self.tail()}"
+            return None
+        except AssertionError as error:
+            return str(error)
+        finally:
+            self.log.close()
+            os.unlink(self.log.name)
+
+
+def end_all(processes):
+    problems = [problem for process in reversed(processes) if (problem := process.close())]
+    processes.clear()
+    if problems:
+        raise AssertionError("\n".join(problems))
 
 
 def request(port, method, path, body=None, headers=None, timeout=60, host="127.0.0.1"):
@@ -150,8 +178,7 @@ class ServingTest(unittest.TestCase):
 
     @classmethod
     def tearDownClass(cls):
-        for process in reversed(cls.class_processes):
-            process.close()
+        end_all(cls.class_processes)
 
     def setUp(self):
         self.processes = []
@@ -161,7 +188,7 @@ class ServingTest(unittest.TestCase):
         for process in reversed(self.processes):
             if failed:
                 print(f"--- {process.name}\n{process.tail()}")
-            process.close()
+        end_all(self.processes)
 
     @staticmethod
     def engine(name, *flags, model=TINY, port=None, wait=True, env=None, into=None):

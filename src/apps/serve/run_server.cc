@@ -43,11 +43,6 @@ std::string tokenizer_hash(const text::Tokenizer& tokenizer) {
 
 void log_start(const ServeSetup& setup, const engine::Engine& engine, int port) {
   const auto& config = engine.config();
-  const auto stats = engine.stats();
-  const int64_t tokens = stats.kv_blocks_total * config.block_size;
-  log_info("KV cache size: {} tokens in {} blocks of {}", tokens, stats.kv_blocks_total, config.block_size);
-  log_info("Maximum concurrency for {} tokens per request: {:.2f}x", config.max_model_len,
-           static_cast<double>(tokens) / config.max_model_len);
   log_info("model={} isa={} threads={} max_model_len={} listening={}:{}", setup.model_path, tensor::isa_name(setup.isa),
            setup.threads, config.max_model_len, setup.server.http.listen.host, port);
   log_info("Application startup complete.");
@@ -73,9 +68,8 @@ net::Task<void> log_throughput(const engine::Engine& engine) {
 }
 
 // First signal: stop accepting, let what runs go on for the time given, then stop. Second: stop at once.
-net::Task<void> wait_for_shutdown(server::OpenAiServer& server, engine::Engine& engine, Duration grace,
-                                  asio::io_context& context) {
-  asio::signal_set signals(context, SIGINT, SIGTERM);
+net::Task<void> wait_for_shutdown(asio::signal_set& signals, server::OpenAiServer& server, engine::Engine& engine,
+                                  Duration grace, asio::io_context& context) {
   const int first = co_await signals.async_wait(asio::use_awaitable);
   log_info("signal={} action=stopping in_flight={}", first, server.requests_in_flight());
   server.stop_accepting();
@@ -140,6 +134,8 @@ Result<void> run_server(ServeSetup setup) {
   setup.server.sampling_defaults = server::SamplingDefaults::from_generation_config(generation);
   setup.server.limits.vocab_size = engine->vocab_size();
   asio::io_context context(1);
+  // Before anyone can see that the server is there, so that a signal after that is an orderly stop.
+  asio::signal_set signals(context, SIGINT, SIGTERM);
   BATON_TRY_ASSIGN(auto server, server::OpenAiServer::start(context.get_executor(),
                                                             {.engine = *engine,
                                                              .tokenizer = *files.tokenizer,
@@ -147,10 +143,12 @@ Result<void> run_server(ServeSetup setup) {
                                                              .metrics = metrics},
                                                             setup.server));
   log_start(setup, *engine, server->port());
-  asio::co_spawn(context, wait_for_shutdown(*server, *engine, setup.shutdown_timeout, context), asio::detached);
+  asio::co_spawn(context, wait_for_shutdown(signals, *server, *engine, setup.shutdown_timeout, context),
+                 asio::detached);
   asio::co_spawn(context, log_throughput(*engine), asio::detached);
   context.run();
 
+  // Its callbacks post to the context, which goes before the engine does.
   engine->drain(std::chrono::seconds(0));
   log_info("stopped");
   return {};

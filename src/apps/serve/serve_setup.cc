@@ -195,6 +195,7 @@ Result<server::ServerOptions> server_options_of(const ParsedArgs& parsed, bool a
   if (const auto it = parsed.values.find("api-key"); it != parsed.values.end()) options.api_keys = it->second;
   if (const auto key = environment("VLLM_API_KEY"); options.api_keys.empty() && !key.empty()) options.api_keys = {key};
   options.version = BATON_VERSION;
+  options.limits.max_n = int_or(parsed, "max-waiting-requests", 4096);
   options.limits.max_logprobs = int_or(parsed, "max-logprobs", 20);
   if (parsed.has("response-role")) options.response_role = parsed.value("response-role");
   if (parsed.has("default-chat-template-kwargs")) {
