@@ -33,7 +33,8 @@ class FakeEngine {
         }).value();
   }
   ~FakeEngine() { die(); }
-  std::string role;  // for behaviours that both roles share
+  std::string role;                      // for behaviours that both roles share
+  std::atomic<int> service_status{200};  // of what generates nothing, but for /health
   void die() {
     if (!server_) return;
     server_->close();
@@ -62,7 +63,8 @@ class FakeEngine {
       const Json body = Json::parse(request.body);
       co_await behaviour_(*this, body, responder);
     } else {
-      (void)co_await responder.respond({.status = 200, .headers = {}, .body = R"({"data":[{"id":"m"}]})"});
+      const int status = request.path == "/health" ? 200 : service_status.load();
+      (void)co_await responder.respond({.status = status, .headers = {}, .body = R"({"data":[{"id":"m"}]})"});
     }
   }
 
@@ -137,6 +139,10 @@ class Proxy : public testing::Test {
     if (!server_) return;
     server_->close();
     EXPECT_TRUE(wait_until([&] { return server_->requests_in_flight() == 0; }));
+  }
+  // Until the proxy has heard of each: the first engine is then the first choice.
+  void settle(const std::vector<FakeEngine*>& engines) {
+    for (auto* each : engines) EXPECT_TRUE(wait_until([&] { return each->seen("/health").size() >= 2; }));
   }
   std::string ask(const std::string& body, const std::string& path = "/v1/completions", const std::string& more = "") {
     RawClient client(server_->port());
@@ -321,6 +327,32 @@ TEST_F(Proxy, WhatAnEngineDoesNotDoIsToldOnceAndHurtsNobodyElse) {
   EXPECT_TRUE(metric_is("baton_proxy_handoffs_total 1"));
 }
 
+TEST_F(Proxy, ServiceRoutesPassOnWhatAnEngineDoesNotDo) {
+  FakeEngine d(good_decode);
+  d.service_status = 501;
+  start({}, {local(d)});
+  EXPECT_TRUE(ask("{}", "/tokenize").starts_with("HTTP/1.1 501 "));
+  d.service_status = 503;
+  EXPECT_TRUE(ask("{}", "/tokenize").starts_with("HTTP/1.1 503 "));
+}
+
+TEST_F(Proxy, ABusyEngineIsToldOfWithoutARetry) {
+  FakeEngine d([](FakeEngine&, const Json&, net::HttpResponder& responder) -> net::Task<void> {
+    net::HttpResponse response{.status = 429, .headers = {}, .body = R"({"error":{"message":"queue full"}})"};
+    response.headers.add("Retry-After", "9");
+    (void)co_await responder.respond(std::move(response));
+  });
+  FakeEngine other(good_decode);
+  start({}, {local(d)});
+  const std::string got = ask(kWhole);
+  EXPECT_TRUE(got.starts_with("HTTP/1.1 429 ")) << got;
+  EXPECT_NE(got.find("Retry-After: 9\r\n"), std::string::npos);
+  EXPECT_EQ(d.seen("/v1/completions").size(), 1u);
+  ask(Json{{"type", "decode"}, {"instances", fmt::format("127.0.0.1:{}", other.port())}}.dump(), "/instances/add");
+  settle({&other});
+  for (int i = 0; i < 5; ++i) EXPECT_NE(ask(kWhole).find("hello"), std::string::npos);
+}
+
 TEST_F(Proxy, ABurstAfterFailuresIsServedOnceTheEngineIsWell) {
   std::atomic<bool> sick{true};
   FakeEngine d([&](FakeEngine& self, const Json& body, net::HttpResponder& responder) -> net::Task<void> {
@@ -424,6 +456,7 @@ TEST_F(Proxy, DrainWaitsForTheInstancesOwnRequests) {
     co_await respond_json(responder, 200, R"({"choices":[{"text":"drained"}]})");
   });
   start({local(p)}, {local(d), local(other)});
+  settle({&d, &other});
   std::string slow;
   std::thread client([&] { slow = ask(kWhole); });
   ASSERT_TRUE(wait_until([&] { return started.load(); }));

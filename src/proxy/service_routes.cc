@@ -38,7 +38,7 @@ std::vector<Instance> in_order(const Instances& instances) {
   return ordered;
 }
 
-// The first engine that answers below 500 answers for all.
+// The first engine that answers below 500, or says that it does not do such a thing, answers for all.
 net::Task<void> forward_to_any(State state, net::HttpRequest& request, net::HttpResponder& responder,
                                Duration timeout) {
   std::vector<std::string> failed;
@@ -49,7 +49,7 @@ net::Task<void> forward_to_any(State state, net::HttpRequest& request, net::Http
     call->body = request.body;
     call->head_timeout = call->idle_timeout = timeout;
     auto answer = co_await state->client->request(std::move(*call));
-    if (answer && answer->status < 500) {
+    if (answer && (answer->status < 500 || answer->status == 501)) {
       answer->headers = end_to_end(answer->headers);
       (void)co_await responder.respond(std::move(*answer));
       co_return;
@@ -129,7 +129,7 @@ net::HttpResponse change_instances(ProxyState& state, const net::HttpRequest& re
                                                                                         : " was not there"));
     }
     log_info("event={} role={} instance={}", add ? "instance_added" : "instance_removed", role_name(parsed->role),
-             name);
+             log_quoted(name));
   }
   if (add) state.probe_timer.cancel();  // probe now
   const Json body = {{"message", fmt::format("{}", fmt::join(said, "; "))},
