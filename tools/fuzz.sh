@@ -11,7 +11,12 @@ declare -A max_len=([wire_fuzz]=4096 [ordered_json_fuzz]=4096 [gguf_fuzz]=8192 [
   [sse_fuzz]=4096 [chat_template_fuzz]=4096)
 
 build=build/fuzz
-mapfile -t targets < <(grep -rhoP 'baton_fuzz\(NAME \K\w+' src --include=CMakeLists.txt --include='*.cmake' | sort)
+tools/install_packages.sh
+cmake --preset fuzz >/dev/null
+mapfile -t targets < <(ninja -C "$build" -t targets all | grep -oP '^(?!cmake_)\w+_fuzz(?=: phony)')
+if ! grep -q http_request_fuzz <<<"${targets[*]}"; then
+  echo "Without http_request_fuzz: its judge is not installed (apt-get install libhttp-parser-dev)." >&2
+fi
 if [ $# -gt 1 ]; then targets=("${@:2}"); fi
 tools/build.sh fuzz "${targets[@]}" wire_fuzz_seeds weights_fuzz_seeds
 mkdir -p "$build/corpus" "$build/findings" "$build/logs"
@@ -19,9 +24,10 @@ rm -rf "$build/seeds"
 python3 tools/fuzz_seeds.py "$build" "$build/seeds"
 
 failed=0
-row='%-20s %8s %12s %8s %9s %9s\n'
+TIMEFORMAT=%0U  # of `time`: seconds of CPU, which say more than seconds where others use the machine too
+row='%-20s %8s %8s %12s %8s %9s %9s\n'
 # shellcheck disable=SC2059
-printf "$row" target seconds executions edges features findings
+printf "$row" target seconds cpu executions edges features findings
 for target in "${targets[@]}"; do
   mkdir -p "$build/corpus/$target" "$build/seeds/$target"
   log=$build/logs/$target.log
@@ -31,7 +37,7 @@ for target in "${targets[@]}"; do
   program=$(find "$build/src" -type f -name "$target" -perm -u+x)
   started=$SECONDS
   code=0
-  "$program" "${options[@]}" "$build/corpus/$target" "$build/seeds/$target" >"$log" 2>&1 || code=$?
+  cpu=$({ time "$program" "${options[@]}" "$build/corpus/$target" "$build/seeds/$target" >"$log" 2>&1; } 2>&1) || code=$?
   finding=none
   if [ "$code" != 0 ]; then
     failed=1
@@ -41,7 +47,7 @@ for target in "${targets[@]}"; do
   edges=$(grep -oP 'cov: \K\d+' "$log" | tail -n 1) || edges='?'
   features=$(grep -oP 'ft: \K\d+' "$log" | tail -n 1) || features='?'
   # shellcheck disable=SC2059
-  printf "$row" "$target" $((SECONDS - started)) "$executions" "$edges" "$features" "$finding"
+  printf "$row" "$target" $((SECONDS - started)) "$cpu" "$executions" "$edges" "$features" "$finding"
 done
 if [ "$failed" = 1 ]; then
   echo "Findings (above). Reproduce: the target's program with the file as its argument; logs in $build/logs." >&2
