@@ -58,8 +58,10 @@ net::HttpResponse error_response(int status, std::string_view message) {
   return response;
 }
 
-// Null for what isn't JSON.
-Json parse_answer(std::string_view text) { return wire::parse_ordered_json(text, kMaxJsonDepth).value_or(Json()); }
+// Null for what isn't JSON. An engine may say much (logprobs of a long prompt): the client bounds its answers' bytes.
+Json parse_answer(std::string_view text) {
+  return wire::parse_ordered_json(text, kMaxJsonDepth, UINT64_MAX).value_or(Json());
+}
 
 }  // namespace
 

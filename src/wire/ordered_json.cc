@@ -21,7 +21,7 @@ std::string not_json(const std::exception& error) {
 // Builds the value from the library's events.
 class Builder {
  public:
-  explicit Builder(int depth_max) : depth_max_(static_cast<size_t>(depth_max)) {}
+  Builder(int depth_max, uint64_t values_max) : depth_max_(static_cast<size_t>(depth_max)), values_max_(values_max) {}
 
   bool null() { return place(Json(nullptr)) != nullptr; }
   bool boolean(bool value) { return place(Json(value)) != nullptr; }
@@ -79,7 +79,7 @@ class Builder {
   // Where the value went; null once there are too many.
   Json* place(Json value) {
     values_ += slot_ == nullptr ? 1 : kValuesOfMember;
-    if (values_ > kJsonValuesMax) {
+    if (values_ > values_max_) {
       refuse(Code::kOutOfRange, "holds too many values");
       return nullptr;
     }
@@ -111,6 +111,7 @@ class Builder {
   }
 
   size_t depth_max_;
+  uint64_t values_max_;
   Json root_;
   std::vector<Open> open_;
   Json* slot_ = nullptr;  // of the key just read
@@ -120,8 +121,8 @@ class Builder {
 
 }  // namespace
 
-Result<Json> parse_ordered_json(std::string_view text, int depth_max) {
-  Builder builder(depth_max);
+Result<Json> parse_ordered_json(std::string_view text, int depth_max, uint64_t values_max) {
+  Builder builder(depth_max, values_max);
   try {
     if (!Json::sax_parse(text.data(), text.data() + text.size(), &builder)) return fail(builder.status());
   } catch (const std::exception& error) {

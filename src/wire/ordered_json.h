@@ -15,7 +15,8 @@ namespace baton::wire {
 inline constexpr uint64_t kJsonValuesMax = uint64_t{16} << 20;
 
 // A repeated key keeps its first place and takes the last value, as with nlohmann's parser. kInvalidArgument with the
-// place for what isn't JSON, and for more than `depth_max` levels; kOutOfRange for more values than are read.
-Result<nlohmann::ordered_json> parse_ordered_json(std::string_view text, int depth_max);
+// place for what isn't JSON, and for more than `depth_max` levels; kOutOfRange for more than `values_max` values.
+Result<nlohmann::ordered_json> parse_ordered_json(std::string_view text, int depth_max,
+                                                  uint64_t values_max = kJsonValuesMax);
 
 }  // namespace baton::wire

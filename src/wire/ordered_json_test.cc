@@ -66,6 +66,9 @@ TEST(OrderedJson, RefusesWithTheReason) {
   }
   EXPECT_TRUE(parse_ordered_json(std::string(8, '[') + std::string(8, ']'), kDepth).has_value());
   EXPECT_EQ(parse_ordered_json(object_of(1'100'000), kDepth).error().code(), Code::kOutOfRange);
+  EXPECT_TRUE(parse_ordered_json(object_of(1'100'000), kDepth, UINT64_MAX).has_value());
+  EXPECT_TRUE(parse_ordered_json("[1,2,3]", kDepth, 4).has_value());
+  EXPECT_FALSE(parse_ordered_json("[1,2,3,4]", kDepth, 4).has_value());
 }
 
 }  // namespace

@@ -120,6 +120,12 @@ TEST(ChatTemplate, EndlessWorkIsCutOff) {
 }
 
 // The expected texts are PyPI jinja2 3.1.6's.
+TEST(ChatTemplate, SearchesBehindTheEnd) {
+  EXPECT_EQ(render("{{ 'hello'.find('l', 6) }} {{ 'hello'.count('l', 6) }} {{ ''.find('l') }} {{ 'l' in '' }}").value(),
+            "-1 0 -1 False");
+}
+
+// The expected texts are PyPI jinja2 3.1.6's.
 TEST(ChatTemplate, NumbersAtTheEndsOf64Bits) {
   for (const auto& [source, expected] : std::vector<std::pair<std::string, std::string>>{
            {"{{ range(-9000000000000000000, 9000000000000000000, 6000000000000000000)|list }}",

@@ -224,6 +224,7 @@ std::string escape_html(std::string_view text) {
 size_t find_from(std::string_view text, std::string_view needle, size_t from) {
   if (from > text.size()) return std::string_view::npos;
   if (needle.empty()) return from;
+  if (needle.size() > text.size() - from) return std::string_view::npos;  // memmem takes no null of an empty text
   const void* hit = memmem(text.data() + from, text.size() - from, needle.data(), needle.size());
   return hit == nullptr ? std::string_view::npos : static_cast<size_t>(static_cast<const char*>(hit) - text.data());
 }
