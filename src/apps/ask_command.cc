@@ -202,7 +202,8 @@ int ask_command(int argc, char** argv) {
   try {
     app.parse(arguments);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error);
+    const bool asked_for_help = app.exit(error) == 0;
+    return asked_for_help ? 0 : 2;
   }
   asio::io_context context;
   const auto client = net::make_http_client(context.get_executor());

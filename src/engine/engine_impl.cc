@@ -98,15 +98,15 @@ void EngineImpl::decline_rejected(const EngineRequest& request) {
   (void)inbox_.try_push(Decline{*request.kv_transfer});
 }
 
-void EngineImpl::abort(const std::string& id) {
+void EngineImpl::end(const std::string& id, FinishReason reason) {
   std::lock_guard lock(door_);
   const auto found = live_.find(id);
   // An id that is not live may still name an offer. That one may be lost when the queue is full: its lease ends it.
   if (found == live_.end()) {
-    (void)inbox_.try_push(Abort{id});
+    (void)inbox_.try_push(Abort{id, reason});
     return;
   }
-  if (!std::exchange(found->second, true)) (void)inbox_.try_push(Abort{id});
+  if (!std::exchange(found->second, true)) (void)inbox_.try_push(Abort{id, reason});
 }
 
 int64_t EngineImpl::abort_all() {

@@ -5,7 +5,11 @@
 namespace baton::engine {
 namespace {
 
-double gib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
+std::string readable(int64_t bytes) {
+  const auto value = static_cast<double>(bytes);
+  return bytes < (int64_t{1} << 30) ? fmt::format("{:.2f} MiB", value / (1 << 20))
+                                    : fmt::format("{:.2f} GiB", value / (1 << 30));
+}
 
 int64_t budget_bytes(const KvBudgetInput& input, int64_t one_request_bytes) {
   if (input.kv_cache_bytes > 0) return input.kv_cache_bytes;
@@ -25,14 +29,20 @@ Result<int64_t> kv_block_count(const KvBudgetInput& input) {
   const int64_t blocks = std::min(budget / block_bytes, int64_t{1} << 30);
   if (blocks < one_request_blocks) {
     return fail(Code::kFailedPrecondition,
-                "To serve at least one request with the model's max seq len ({}), {:.2f} GiB KV cache is needed, which "
-                "is larger than the available KV cache memory ({:.2f} GiB). Based on the available memory, the "
+                "To serve at least one request with the model's max seq len ({}), {} KV cache is needed, which "
+                "is larger than the available KV cache memory ({}). Based on the available memory, the "
                 "estimated maximum model length is {}. Try increasing `--gpu-memory-utilization` (now {:.2f}) or "
                 "`--kv-cache-memory-bytes`, or decreasing `--max-model-len`.",
-                input.max_model_len, gib(one_request_blocks * block_bytes), gib(budget), blocks * geometry.block_size,
-                input.memory_utilization);
+                input.max_model_len, readable(one_request_blocks * block_bytes), readable(budget),
+                blocks * geometry.block_size, input.memory_utilization);
   }
-  return std::min(blocks, one_request_blocks * input.max_num_seqs);
+  const int64_t kept = std::min(blocks, one_request_blocks * input.max_num_seqs);
+  if (kept * block_bytes > input.available_bytes) {
+    return fail(Code::kFailedPrecondition,
+                "`--kv-cache-memory-bytes` asks for {}, but this process may use {} more: ask for less",
+                readable(kept * block_bytes), readable(input.available_bytes));
+  }
+  return kept;
 }
 
 }  // namespace baton::engine

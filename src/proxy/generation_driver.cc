@@ -45,7 +45,7 @@ std::string request_id_of(const net::HttpRequest& request) {
 net::Task<void> send_abort(State state, net::HttpClientRequest request) {
   state->metrics.aborts_sent.add();
   auto answer = co_await state->client->request(std::move(request));
-  if (!answer) log_debug("event=abort_failed error=\"{}\"", answer.error().message());
+  if (!answer) log_debug("event=abort_failed error={}", log_quoted(answer.error().message()));
 }
 
 // Reads a finished stream to its last byte, so that the connection serves again.
@@ -79,6 +79,7 @@ class GenerationDriver {
     while (event) {
       auto actions = fsm_.handle(std::move(*event), state_->clock.now());
       event.reset();
+      if (state_->instances.take_probe_wish()) state_->probe_timer.cancel();
       for (auto& action : actions) {
         auto next = co_await std::visit([this](auto& each) { return perform(each); }, action);
         if (next) event = std::move(next);
@@ -246,12 +247,12 @@ class GenerationDriver {
     log_info(
         "event=request_end request_id={} path={} status={} prefill={} decode={} prefill_attempts={} "
         "decode_attempts={} handed_off={} prompt_tokens={} completion_tokens={} cached_tokens={} first_byte_s={:.4f} "
-        "total_s={:.4f} failure=\"{}\"",
-        request_id_, path_, summary.status, instance_name(summary.prefill), instance_name(summary.decode),
+        "total_s={:.4f} failure={}",
+        log_quoted(request_id_), path_, summary.status, instance_name(summary.prefill), instance_name(summary.decode),
         summary.prefill_attempts, summary.decode_attempts, summary.handed_off, summary.prompt_tokens,
         summary.completion_tokens, summary.cached_tokens,
         summary.first_byte_at ? seconds_between(begin, *summary.first_byte_at) : -1.0, seconds_between(begin, end),
-        summary.failure);
+        log_quoted(summary.failure));
   }
 
   State state_;

@@ -1,6 +1,7 @@
 #include "proxy/instances.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace baton::proxy {
 namespace {
@@ -13,13 +14,13 @@ double priority(const Instance& instance) {
 
 bool breaker_lets_through(const Instance& instance, TimePoint now) {
   if (!instance.open_until) return true;
-  // Half open: one request at a time finds out whether it has recovered.
+  // Half open: one request at a time finds out whether it has recovered, until probes say so.
   return now >= *instance.open_until && instance.in_flight == 0;
 }
 
 bool usable(const Instance& instance, TimePoint now) {
-  return instance.health != Health::kDown && !instance.draining && !instance.join_by &&
-         breaker_lets_through(instance, now);
+  if (instance.health == Health::kDown || instance.draining || instance.join_by) return false;
+  return instance.role == Role::kDecode || breaker_lets_through(instance, now);
 }
 
 }  // namespace
@@ -53,7 +54,9 @@ std::optional<InstanceId> Instances::pick(Role role, TimePoint now, std::span<co
   for (const auto& each : instances_) {
     if (each.role != role || !usable(each, now)) continue;
     if (std::ranges::find(exclude, each.id) != exclude.end()) continue;
-    const auto rank = [](const Instance& i) { return std::pair(i.health == Health::kSuspect, priority(i)); };
+    const auto rank = [&](const Instance& i) {
+      return std::tuple(!breaker_lets_through(i, now), i.health == Health::kSuspect, priority(i));
+    };
     if (!best || rank(each) < rank(*best)) best = &each;
   }
   if (!best) return std::nullopt;
@@ -104,13 +107,17 @@ void Instances::note(InstanceId id, Outcome outcome, TimePoint now) {
     instance->open_until.reset();
     return;
   }
-  // Nobody listens: nothing to count. A probe brings it back.
-  if (outcome == Outcome::kUnreachable) instance->health = Health::kDown;
+  // A probe settles it. Until then a prefill engine can be done without; a decode engine is better than none.
+  if (outcome == Outcome::kUnreachable) {
+    if (instance->health == Health::kUp || instance->role == Role::kPrefill)
+      instance->health = instance->role == Role::kPrefill ? Health::kDown : Health::kSuspect;
+    probe_wished_ = true;
+  }
   if (++instance->failures < policy_.failures_to_open && !instance->open_until) return;
   const Duration pause = policy_.open_for * (1 << std::min(instance->openings, 10));
   instance->open_until = now + std::min(pause, policy_.open_for_max);
   ++instance->openings;
-  instance->failures = 0;
+  instance->failures = instance->good_probes = 0;
 }
 
 void Instances::note_probe(InstanceId id, Outcome outcome, TimePoint) {
@@ -120,7 +127,11 @@ void Instances::note_probe(InstanceId id, Outcome outcome, TimePoint) {
     case Outcome::kOk:
       instance->health = Health::kUp;
       instance->join_by.reset();
-      break;
+      if (instance->open_until && ++instance->good_probes >= policy_.probes_to_close) {
+        instance->open_until.reset();
+        instance->failures = 0;
+      }
+      return;
     case Outcome::kSlow:
       instance->health = Health::kSuspect;
       break;
@@ -129,6 +140,7 @@ void Instances::note_probe(InstanceId id, Outcome outcome, TimePoint) {
       instance->health = Health::kDown;
       break;
   }
+  instance->good_probes = 0;
 }
 
 const Instance* Instances::find(InstanceId id) const { return const_cast<Instances*>(this)->get(id); }

@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -25,20 +26,21 @@ using InstanceId = StrongId<struct InstanceTag, int32_t>;
 
 enum class Health : uint8_t {
   kUp,
-  kSuspect,  // not probed yet, or slow to answer its last probe: chosen only when none is up
-  kDown,     // refuses connections, or failed too often: not chosen
+  kSuspect,  // not probed yet, slow to answer its last probe, or broken off amid a call: chosen only when none is up
+  kDown,     // does not answer probes: not chosen
 };
 
 // How a call to an instance ended, as far as its health is concerned.
 enum class Outcome : uint8_t {
   kOk,
   kUnreachable,  // no connection, or it broke
-  kFailed,       // a 5xx, a malformed answer
+  kFailed,       // a 5xx other than 501, a malformed answer
   kSlow,         // a deadline passed
 };
 
 struct HealthPolicy {
-  int failures_to_open = 3;                     // consecutive ones, not counting kUnreachable, which counts for all
+  int failures_to_open = 3;                     // consecutive ones
+  int probes_to_close = 2;                      // consecutive good ones since it opened
   Duration open_for = std::chrono::seconds(1);  // doubled at each opening in a row
   Duration open_for_max = std::chrono::seconds(30);
 };
@@ -57,6 +59,7 @@ struct Instance {
   // Circuit breaker.
   int failures = 0;
   int openings = 0;
+  int good_probes = 0;  // since it opened
   std::optional<TimePoint> open_until;
 };
 
@@ -72,7 +75,8 @@ class Instances {
   // Drops what has not joined in time.
   void expire(TimePoint now);
 
-  // The best one outside `exclude`, by health first and then by score.
+  // The best one outside `exclude`, by health first and then by score. A decode engine whose breaker is open is the
+  // last choice and better than none; a prefill engine then is not chosen, since decode engines can do without.
   std::optional<InstanceId> pick(Role role, TimePoint now, std::span<const InstanceId> exclude) const;
 
   // Charges; each has its release. kv is held on a prefill engine until the decode engine's first token.
@@ -84,6 +88,8 @@ class Instances {
 
   void note(InstanceId id, Outcome outcome, TimePoint now);
   void note_probe(InstanceId id, Outcome outcome, TimePoint now);
+  // True once after an instance could not be reached: a probe, not the next request, should find out more.
+  bool take_probe_wish() { return std::exchange(probe_wished_, false); }
 
   const Instance* find(InstanceId id) const;
   const std::vector<Instance>& all() const { return instances_; }
@@ -98,6 +104,7 @@ class Instances {
   HealthPolicy policy_;
   std::vector<Instance> instances_;  // in order of ordinal
   int32_t next_id_ = 0;
+  bool probe_wished_ = false;
 };
 
 }  // namespace baton::proxy

@@ -45,9 +45,20 @@ bool is_generation(const net::HttpRequest& request) {
   return request.method == "POST" && (request.path == "/v1/completions" || request.path == "/v1/chat/completions");
 }
 
+bool has_json_body(const net::HttpRequest& request) {
+  const auto type = request.headers.get("Content-Type");
+  return !type || type->find("json") != std::string_view::npos;
+}
+
+// Refuses what the engines refuse, as they do.
 net::Task<void> handle(State state, net::HttpRequest& request, net::HttpResponder& responder) {
-  if (!is_authorised(state->options, request)) {
+  if (request.method == "OPTIONS" && state->options.allow_cors) {
+    (void)co_await responder.respond(cors_preflight());
+  } else if (!is_authorised(state->options, request)) {
     (void)co_await responder.respond(json_response(401, R"({"error":"Unauthorized"})"));
+  } else if (is_generation(request) && !has_json_body(request)) {
+    (void)co_await responder.respond(
+        error_answer(415, "UnsupportedMediaType", "Unsupported Media Type: Only 'application/json' is allowed"));
   } else if (is_generation(request)) {
     co_await handle_generation(state, request, responder);
   } else {

@@ -33,6 +33,7 @@ struct ProxyOptions {
   Duration probe_timeout = std::chrono::seconds(1);
   Duration drain_timeout = std::chrono::seconds(30);  // run_proxy: running requests after a stop
   std::string version = "0.1.0";
+  bool allow_cors = true;  // answers a browser's preflight, as the engines do
 };
 
 struct ProxyState;

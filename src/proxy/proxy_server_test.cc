@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 
 #include "net/sse.h"
 #include "net/test_support.h"
@@ -32,6 +33,8 @@ class FakeEngine {
         }).value();
   }
   ~FakeEngine() { die(); }
+  std::string role;                      // for behaviours that both roles share
+  std::atomic<int> service_status{200};  // of what generates nothing, but for /health
   void die() {
     if (!server_) return;
     server_->close();
@@ -60,7 +63,8 @@ class FakeEngine {
       const Json body = Json::parse(request.body);
       co_await behaviour_(*this, body, responder);
     } else {
-      (void)co_await responder.respond({.status = 200, .headers = {}, .body = R"({"data":[{"id":"m"}]})"});
+      const int status = request.path == "/health" ? 200 : service_status.load();
+      (void)co_await responder.respond({.status = status, .headers = {}, .body = R"({"data":[{"id":"m"}]})"});
     }
   }
 
@@ -136,15 +140,19 @@ class Proxy : public testing::Test {
     server_->close();
     EXPECT_TRUE(wait_until([&] { return server_->requests_in_flight() == 0; }));
   }
+  // Until the proxy has heard of each: the first engine is then the first choice.
+  void settle(const std::vector<FakeEngine*>& engines) {
+    for (auto* each : engines) EXPECT_TRUE(wait_until([&] { return each->seen("/health").size() >= 2; }));
+  }
   std::string ask(const std::string& body, const std::string& path = "/v1/completions", const std::string& more = "") {
     RawClient client(server_->port());
     client.send(fmt::format("POST {} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}\r\n{}\r\n{}", path,
                             body.size(), more, body));
     return client.receive();
   }
-  std::string get(const std::string& path) {
+  std::string get(const std::string& path, const std::string& method = "GET") {
     RawClient client(server_->port());
-    client.send("GET " + path + " HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    client.send(method + " " + path + " HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     return client.receive();
   }
   bool metric_is(const std::string& line) { return get("/metrics").find("\n" + line + "\n") != std::string::npos; }
@@ -293,6 +301,152 @@ TEST_F(Proxy, ClientErrorsPassThrough) {
   EXPECT_TRUE(ask("{").starts_with("HTTP/1.1 400 "));
 }
 
+TEST_F(Proxy, WhatAnEngineDoesNotDoIsToldOnceAndHurtsNobodyElse) {
+  const auto picky = [](FakeEngine& self, const Json& body, net::HttpResponder& responder) -> net::Task<void> {
+    if (body.contains("guided_json") || body.contains("use_beam_search")) {
+      co_await respond_json(responder, 501, R"({"error":{"message":"not in this version of Baton"}})");
+    } else if (self.role == "p") {
+      co_await good_prefill(self, body, responder);
+    } else {
+      co_await good_decode(self, body, responder);
+    }
+  };
+  FakeEngine p(picky), d(picky);
+  p.role = "p";
+  start({local(p)}, {local(d)});
+  for (int i = 0; i < 5; ++i) {
+    for (const char* body : {R"({"prompt":"a","guided_json":{}})", R"({"prompt":"a","use_beam_search":true})"}) {
+      const std::string got = ask(body);
+      EXPECT_TRUE(got.starts_with("HTTP/1.1 501 ")) << got;
+      EXPECT_NE(got.find("not in this version of Baton"), std::string::npos);
+    }
+  }
+  EXPECT_EQ(p.seen("/v1/completions").size(), 5u);
+  EXPECT_EQ(d.seen("/v1/completions").size(), 5u);
+  EXPECT_NE(ask(kWhole).find("hello"), std::string::npos);
+  EXPECT_TRUE(metric_is("baton_proxy_handoffs_total 1"));
+}
+
+TEST_F(Proxy, ServiceRoutesPassOnWhatAnEngineDoesNotDo) {
+  FakeEngine d(good_decode);
+  d.service_status = 501;
+  start({}, {local(d)});
+  EXPECT_TRUE(ask("{}", "/tokenize").starts_with("HTTP/1.1 501 "));
+  d.service_status = 503;
+  EXPECT_TRUE(ask("{}", "/tokenize").starts_with("HTTP/1.1 503 "));
+}
+
+TEST_F(Proxy, ABusyEngineIsToldOfWithoutARetry) {
+  FakeEngine d([](FakeEngine&, const Json&, net::HttpResponder& responder) -> net::Task<void> {
+    net::HttpResponse response{.status = 429, .headers = {}, .body = R"({"error":{"message":"queue full"}})"};
+    response.headers.add("Retry-After", "9");
+    (void)co_await responder.respond(std::move(response));
+  });
+  FakeEngine other(good_decode);
+  start({}, {local(d)});
+  const std::string got = ask(kWhole);
+  EXPECT_TRUE(got.starts_with("HTTP/1.1 429 ")) << got;
+  EXPECT_NE(got.find("Retry-After: 9\r\n"), std::string::npos);
+  EXPECT_EQ(d.seen("/v1/completions").size(), 1u);
+  ask(Json{{"type", "decode"}, {"instances", fmt::format("127.0.0.1:{}", other.port())}}.dump(), "/instances/add");
+  settle({&other});
+  for (int i = 0; i < 5; ++i) EXPECT_NE(ask(kWhole).find("hello"), std::string::npos);
+}
+
+TEST_F(Proxy, ABurstAfterFailuresIsServedOnceTheEngineIsWell) {
+  std::atomic<bool> sick{true};
+  FakeEngine d([&](FakeEngine& self, const Json& body, net::HttpResponder& responder) -> net::Task<void> {
+    if (sick) {
+      co_await respond_json(responder, 500, "{}");
+    } else {
+      (void)co_await wait_for_gone(responder, 20ms);  // so that they overlap
+      co_await good_decode(self, body, responder);
+    }
+  });
+  ProxyOptions options;
+  options.health.open_for = options.health.open_for_max = 3600s;  // time alone does not help
+  start({}, {local(d)}, options);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(ask(kWhole).starts_with("HTTP/1.1 50"));
+  sick = false;
+  std::atomic<int> served{0};
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 20; ++i) clients.emplace_back([&] { served += ask(kWhole).find("hello") != std::string::npos; });
+  for (auto& each : clients) each.join();
+  EXPECT_EQ(served, 20);
+}
+
+TEST_F(Proxy, ARetryDoesNotCollideWithTheRequestItRepeats) {
+  std::mutex mutex;
+  std::set<std::string> ids;
+  FakeEngine d([&](FakeEngine& self, const Json&, net::HttpResponder& responder) -> net::Task<void> {
+    const std::string id = self.header("X-Request-Id");
+    bool fresh = false;
+    size_t nth = 0;
+    {
+      std::lock_guard lock(mutex);
+      fresh = ids.insert(id).second;
+      nth = ids.size();
+    }
+    if (!fresh) {
+      co_await respond_json(responder, 409, R"({"error":{"message":"in use by a live request"}})");
+    } else if (nth == 1) {
+      co_await respond_json(responder, 500, "{}");
+    } else {
+      co_await respond_json(responder, 200, Json{{"id", "cmpl-" + id}, {"choices", {{{"text", "x"}}}}}.dump());
+    }
+  });
+  start({}, {local(d)});
+  const std::string got = ask(R"({"prompt":["a","b"]})", "/v1/completions", "X-Request-Id: mine\r\n");
+  EXPECT_TRUE(got.starts_with("HTTP/1.1 200 ")) << got;
+  EXPECT_NE(got.find(R"("id":"cmpl-mine")"), std::string::npos) << got;
+}
+
+TEST_F(Proxy, AnswersAsTheEngineDoesToOddMethodsAndBodies) {
+  FakeEngine d(good_decode);
+  ProxyOptions options;
+  options.api_keys = {"secret"};  // a preflight carries no key
+  start({}, {local(d)}, options);
+  for (const char* path : {"/v1/completions", "/health", "/nothing"}) {
+    const std::string got = get(path, "OPTIONS");
+    EXPECT_TRUE(got.starts_with("HTTP/1.1 200 ")) << got;
+    EXPECT_NE(got.find("Access-Control-Allow-Origin: *\r\n"), std::string::npos);
+    EXPECT_NE(got.find("Access-Control-Allow-Methods: GET, POST, OPTIONS\r\n"), std::string::npos);
+    EXPECT_NE(got.find("Access-Control-Allow-Headers: Authorization, Content-Type, X-Request-Id\r\n"),
+              std::string::npos);
+  }
+  for (const char* path : {"/health", "/metrics", "/version", "/load"}) {
+    const std::string got = get(path, "HEAD");
+    EXPECT_TRUE(got.starts_with("HTTP/1.1 405 ")) << got;
+    EXPECT_NE(got.find("Allow: GET\r\n"), std::string::npos) << got;
+  }
+  EXPECT_NE(get("/ping", "PUT").find("Allow: GET, POST\r\n"), std::string::npos);
+  EXPECT_TRUE(get("/health", "POST").starts_with("HTTP/1.1 405 "));
+  const std::string key = "Authorization: Bearer secret\r\n";
+  const std::string plain = ask(kWhole, "/v1/completions", key + "Content-Type: text/plain\r\n");
+  EXPECT_TRUE(plain.starts_with("HTTP/1.1 415 ")) << plain;
+  EXPECT_NE(plain.find("Only 'application/json' is allowed"), std::string::npos);
+  EXPECT_NE(ask(kWhole, "/v1/completions", key + "Content-Type: application/json; charset=utf-8\r\n").find("hello"),
+            std::string::npos);
+  EXPECT_NE(get("/load").find(R"({"server_load":0})"), std::string::npos);
+}
+
+TEST_F(Proxy, TextFromOutsideStaysOnItsLogLine) {
+  FakeEngine d([](FakeEngine&, const Json&, net::HttpResponder& responder) -> net::Task<void> {
+    co_await begin_sse(responder);
+    (void)co_await responder.write_chunk("data: {\"error\":\"x\",\ndata: \"event=forged\":1}\n\n");
+    (void)co_await responder.end_stream();
+  });
+  start({}, {local(d)});
+  testing::internal::CaptureStderr();
+  ask(kStream, "/v1/completions", "X-Request-Id: a\"b\r\n");
+  EXPECT_TRUE(wait_until([&] { return metric_is("baton_proxy_requests_total{status=\"502\"} 1"); }));
+  server_->close();
+  EXPECT_TRUE(wait_until([&] { return server_->requests_in_flight() == 0; }));
+  const std::string logged = testing::internal::GetCapturedStderr();
+  EXPECT_NE(logged.find(R"(failure="decode: {\"error\":\"x\",\x0a\"event=forged\":1}")"), std::string::npos) << logged;
+  EXPECT_EQ(logged.find("a\"b"), std::string::npos);
+}
+
 TEST_F(Proxy, DrainWaitsForTheInstancesOwnRequests) {
   std::atomic<bool> go{false}, started{false};
   FakeEngine p(good_prefill), other(good_decode);
@@ -302,6 +456,7 @@ TEST_F(Proxy, DrainWaitsForTheInstancesOwnRequests) {
     co_await respond_json(responder, 200, R"({"choices":[{"text":"drained"}]})");
   });
   start({local(p)}, {local(d), local(other)});
+  settle({&d, &other});
   std::string slow;
   std::thread client([&] { slow = ask(kWhole); });
   ASSERT_TRUE(wait_until([&] { return started.load(); }));

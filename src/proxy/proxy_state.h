@@ -50,6 +50,7 @@ net::Task<void> handle_generation(State state, net::HttpRequest& request, net::H
 // Every other route. `state` by value: the coroutine keeps it alive.
 net::Task<void> handle_service(State state, net::HttpRequest& request, net::HttpResponder& responder);
 net::Task<void> probe_loop(State state);
+net::HttpResponse cors_preflight();
 
 // The headers that travel on to an engine (or back): no hop-by-hop ones.
 net::HttpHeaders end_to_end(const net::HttpHeaders& headers);

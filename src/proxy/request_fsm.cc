@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "wire/ordered_json.h"
+
 namespace baton::proxy {
 namespace {
 
@@ -20,8 +22,29 @@ Outcome outcome_of(const Status& status) {
 
 int client_status_of(const Status& status) { return status.code() == Code::kDeadlineExceeded ? 504 : 502; }
 
-// The request's own fault: every other instance would say the same.
-bool is_clients_fault(int status) { return status >= 400 && status < 500 && status != 408 && status != 429; }
+// About the request itself: every other instance would say the same, and none is the worse for it.
+bool is_about_the_request(int status) {
+  return (status >= 400 && status < 500 && status != 408 && status != 429) || status == 501;
+}
+
+// Another instance may have room; too busy is not sick.
+bool is_busy(const net::HttpResponse& answer) {
+  return answer.status == 429 || answer.status == 408 || (answer.status == 503 && answer.headers.get("Retry-After"));
+}
+
+// The status inside {"error": {"code": ...}}, or 0.
+int error_code(const Json& body) {
+  const Json::json_pointer code("/error/code");
+  const bool given = body.contains(code) && body[code].is_number_integer();
+  const auto value = given ? body[code].get<int64_t>() : 0;
+  return value >= 400 && value < 600 ? static_cast<int>(value) : 0;
+}
+
+net::HttpResponse json_answer(int status, std::string body) {
+  net::HttpResponse response{.status = status, .headers = {}, .body = std::move(body)};
+  response.headers.add("Content-Type", "application/json");
+  return response;
+}
 
 std::string type_of(int status) {
   if (status == 503) return "ServiceUnavailableError";
@@ -30,11 +53,13 @@ std::string type_of(int status) {
 }
 
 net::HttpResponse error_response(int status, std::string_view message) {
-  net::HttpResponse response{.status = status, .headers = {}, .body = error_json(status, type_of(status), message)};
-  response.headers.add("Content-Type", "application/json");
-  if (status == 503 || status == 429) response.headers.add("Retry-After", "1");
+  net::HttpResponse response = json_answer(status, error_json(status, type_of(status), message));
+  if (status == 503) response.headers.add("Retry-After", "1");
   return response;
 }
+
+// Null for what isn't JSON.
+Json parse_answer(std::string_view text) { return wire::parse_ordered_json(text, kMaxJsonDepth).value_or(Json()); }
 
 }  // namespace
 
@@ -73,7 +98,7 @@ void RequestFsm::start_prefill() {
   summary_.handed_off = false;
   // A prompt is not computed for nobody.
   if (!instances_.pick(Role::kDecode, now_, {}))
-    return give_up({Outcome::kFailed, 503, "no decode instance is available", std::nullopt});
+    return give_up({.status = 503, .message = "no decode instance is available"});
   ++generation_;
   const auto chosen = summary_.prefill_attempts < policy_.max_retries + summary_.decode_attempts
                           ? instances_.pick(Role::kPrefill, now_, tried_prefill_)
@@ -92,25 +117,15 @@ void RequestFsm::start_prefill() {
 }
 
 void RequestFsm::on(PrefillAnswered& event) {
-  if (!event.answer)
-    return prefill_failed({outcome_of(event.answer.error()), client_status_of(event.answer.error()),
-                           fmt::format("prefill: {}", event.answer.error().message()), std::nullopt});
+  if (!event.answer) return prefill_failed(failure_of("prefill", event.answer.error()));
   auto& answer = *event.answer;
-  if (is_clients_fault(answer.status)) {
-    instances_.note(*prefill_, Outcome::kOk, now_);
-    release_prefill();
-    release_kv();
-    const int status = answer.status;
-    actions_.push_back(Respond{std::move(answer)});
-    return finish(status);
-  }
-  Json body = answer.status == 200 ? Json::parse(answer.body, nullptr, false) : Json();
-  if (!body.is_object() || body.contains("error")) {
-    // Too busy is not sick.
-    const bool busy = answer.status == 429 || answer.status == 503;
-    const Outcome outcome = busy ? Outcome::kOk : Outcome::kFailed;
-    const int status = busy ? 503 : 502;
-    return prefill_failed({outcome, status, fmt::format("prefill: status {}", answer.status), std::move(answer)});
+  if (is_about_the_request(answer.status)) return answer_about_the_request(std::move(answer));
+  Json body = answer.status == 200 ? parse_answer(answer.body) : Json();
+  if (!body.is_object()) return prefill_failed(failure_of("prefill", std::move(answer)));
+  if (body.contains("error")) {
+    const int code = error_code(body);
+    if (is_about_the_request(code)) return answer_about_the_request(json_answer(code, std::move(answer.body)));
+    return prefill_failed(failure_of("prefill", std::move(answer)));
   }
   instances_.note(*prefill_, Outcome::kOk, now_);
   release_prefill();
@@ -127,17 +142,39 @@ void RequestFsm::on(PrefillAnswered& event) {
   start_decode();
 }
 
+RequestFsm::Failure RequestFsm::failure_of(const char* stage, const Status& status) {
+  return {.outcome = outcome_of(status),
+          .status = client_status_of(status),
+          .message = fmt::format("{}: {}", stage, status.message())};
+}
+
+RequestFsm::Failure RequestFsm::failure_of(const char* stage, net::HttpResponse answer) {
+  Failure failure{.message = fmt::format("{}: status {}", stage, answer.status)};
+  failure.busy = is_busy(answer);
+  if (failure.busy) failure.outcome = std::nullopt;
+  if (answer.status == 503) failure.status = 503;
+  failure.pass_on = std::move(answer);
+  return failure;
+}
+
+// Whichever engine has said it; its KV, if any, is of no use.
+void RequestFsm::answer_about_the_request(net::HttpResponse answer) {
+  abort_prefill();
+  const int status = answer.status;
+  actions_.push_back(Respond{std::move(answer)});
+  finish(status);
+}
+
 void RequestFsm::prefill_failed(Failure failure) {
   const InstanceId failed = *prefill_;
-  instances_.note(failed, failure.outcome, now_);
+  if (failure.outcome) instances_.note(failed, *failure.outcome, now_);
   release_prefill();
   release_kv();
   tried_prefill_.push_back(failed);
   // It may still be computing, or finish later with nobody to fetch the KV.
   if (failure.outcome == Outcome::kSlow) actions_.push_back(AbortPrefill{failed, kv_id_});
-  const bool refused = failure.pass_on && failure.pass_on->status == 429;
   if (instances_.pick(Role::kPrefill, now_, tried_prefill_)) return start_prefill();
-  if (refused) return give_up(failure);
+  if (failure.busy) return give_up(failure);
   if (summary_.prefill_attempts < policy_.max_retries && instances_.pick(Role::kPrefill, now_, {})) {
     tried_prefill_.clear();
     return retry_later(true);
@@ -156,6 +193,7 @@ void RequestFsm::retry_later(bool prefill_stage) {
 void RequestFsm::on(const DelayOver&) {
   if (stage_ != Stage::kDelay) return;
   if (retry_prefill_) return start_prefill();
+  ++generation_;
   start_decode();
 }
 
@@ -164,7 +202,7 @@ void RequestFsm::start_decode() {
   const auto chosen = instances_.pick(Role::kDecode, now_, tried_decode_);
   if (!chosen) {
     abort_prefill();
-    return give_up({Outcome::kFailed, 503, "no decode instance is available", std::nullopt});
+    return give_up({.status = 503, .message = "no decode instance is available"});
   }
   decode_ = chosen;
   summary_.decode = chosen;
@@ -175,34 +213,25 @@ void RequestFsm::start_decode() {
 }
 
 void RequestFsm::on(DecodeAnswered& event) {
-  if (!event.answer)
-    return decode_failed({outcome_of(event.answer.error()), client_status_of(event.answer.error()),
-                          fmt::format("decode: {}", event.answer.error().message()), std::nullopt});
+  if (!event.answer) return decode_failed(failure_of("decode", event.answer.error()));
   auto& answer = *event.answer;
-  if (is_clients_fault(answer.status)) {
-    instances_.note(*decode_, Outcome::kOk, now_);
-    abort_prefill();  // D refused before it fetched anything
-    const int status = answer.status;
-    actions_.push_back(Respond{std::move(answer)});
-    return finish(status);
-  }
-  if (answer.status != 200) {
-    const bool busy = answer.status == 429 || answer.status == 503;
-    const std::string message = fmt::format("decode: status {}", answer.status);
-    return decode_failed({busy ? Outcome::kOk : Outcome::kFailed, busy ? 503 : 502, message, std::move(answer)});
-  }
+  if (is_about_the_request(answer.status)) return answer_about_the_request(std::move(answer));
+  if (answer.status != 200) return decode_failed(failure_of("decode", std::move(answer)));
   whole_answer(answer);
 }
 
 void RequestFsm::whole_answer(net::HttpResponse& answer) {
-  Json body = Json::parse(answer.body, nullptr, false);
-  if (!body.is_object())
-    return decode_failed({Outcome::kFailed, 502, "decode: a 200 without a JSON body", std::nullopt});
+  Json body = parse_answer(answer.body);
+  if (!body.is_object()) return decode_failed({.message = "decode: a 200 without a JSON body"});
   const AnswerNotes notes = adapt_answer(plan_, body, false, summary_.cached_tokens);
-  if (notes.is_error || notes.recomputed)
-    return decode_failed({notes.recomputed ? Outcome::kOk : Outcome::kFailed, notes.recomputed ? 503 : 502,
-                          notes.recomputed ? "decode: out of KV memory" : "decode: an error inside a 200",
-                          std::nullopt});
+  if (notes.recomputed)
+    return decode_failed({.outcome = Outcome::kOk, .status = 503, .message = "decode: out of KV memory"});
+  if (notes.is_error) {
+    const int code = error_code(body);
+    if (is_about_the_request(code)) return answer_about_the_request(json_answer(code, std::move(answer.body)));
+    return decode_failed({.message = "decode: an error inside a 200"});
+  }
+  restore_id(body);
   prompt_ids_ = notes.prompt_ids;
   output_ids_ = notes.output_ids;
   summary_.prompt_tokens = notes.prompt_tokens;
@@ -214,6 +243,15 @@ void RequestFsm::whole_answer(net::HttpResponse& answer) {
   finish(200);
 }
 
+// The engine's answer carries the id of the attempt; the client knows its own.
+void RequestFsm::restore_id(Json& answer) const {
+  const auto id = answer.find("id");
+  if (generation_ <= 1 || id == answer.end() || !id->is_string()) return;
+  const auto& said = id->get_ref<const std::string&>();
+  const std::string attempt = attempt_id();
+  if (said.ends_with(attempt)) *id = said.substr(0, said.size() - attempt.size()) + request_id_;
+}
+
 void RequestFsm::on(const DecodeStreaming&) { actions_.push_back(ReadDecode{}); }
 
 void RequestFsm::on(DecodeEvent& event) {
@@ -222,20 +260,25 @@ void RequestFsm::on(DecodeEvent& event) {
     return;
   }
   if (event.data == "[DONE]") {
-    if (!began_) return decode_failed({Outcome::kFailed, 502, "decode: a stream without an answer", std::nullopt});
+    if (!began_) return decode_failed({.message = "decode: a stream without an answer"});
     saw_done_ = true;
     instances_.note(*decode_, Outcome::kOk, now_);
     actions_.push_back(WriteEvent{"[DONE]"});
     actions_.push_back(EndStream{});
     return finish(200);
   }
-  Json chunk = Json::parse(event.data, nullptr, false);
-  if (!chunk.is_object())
-    return decode_failed({Outcome::kFailed, 502, "decode: an event that is not JSON", std::nullopt});
+  Json chunk = parse_answer(event.data);
+  if (!chunk.is_object()) return decode_failed({.message = "decode: an event that is not JSON"});
   const AnswerNotes notes = adapt_answer(plan_, chunk, true, summary_.cached_tokens);
-  if (notes.recomputed) return decode_failed({Outcome::kOk, 503, "decode: out of KV memory", std::nullopt});
-  if (notes.is_error && !began_)
-    return decode_failed({Outcome::kFailed, 502, fmt::format("decode: {}", event.data.substr(0, 300)), std::nullopt});
+  if (notes.recomputed)
+    return decode_failed({.outcome = Outcome::kOk, .status = 503, .message = "decode: out of KV memory"});
+  if (notes.is_error && !began_) {
+    const int code = error_code(chunk);
+    if (!is_about_the_request(code)) return decode_failed({.message = "decode: " + event.data.substr(0, 300)});
+    actions_.push_back(DropDecode{});
+    return answer_about_the_request(json_answer(code, std::move(event.data)));
+  }
+  restore_id(chunk);
   if (prompt_ids_.empty()) prompt_ids_ = notes.prompt_ids;
   output_ids_.insert(output_ids_.end(), notes.output_ids.begin(), notes.output_ids.end());
   if (notes.prompt_tokens >= 0) summary_.prompt_tokens = notes.prompt_tokens;
@@ -252,14 +295,13 @@ void RequestFsm::on(DecodeEvent& event) {
 }
 
 void RequestFsm::on(DecodeEnded& event) {
-  if (event.how) return decode_failed({Outcome::kFailed, 502, "decode: the stream ended early", std::nullopt});
-  decode_failed({outcome_of(event.how.error()), client_status_of(event.how.error()),
-                 fmt::format("decode: {}", event.how.error().message()), std::nullopt});
+  if (event.how) return decode_failed({.message = "decode: the stream ended early"});
+  decode_failed(failure_of("decode", event.how.error()));
 }
 
 void RequestFsm::decode_failed(Failure failure) {
   const InstanceId failed = *decode_;
-  instances_.note(failed, failure.outcome, now_);
+  if (failure.outcome) instances_.note(failed, *failure.outcome, now_);
   release_decode();
   actions_.push_back(DropDecode{});
   abort_prefill();
@@ -267,7 +309,7 @@ void RequestFsm::decode_failed(Failure failure) {
   tried_decode_.push_back(failed);
   const bool another = instances_.pick(Role::kDecode, now_, tried_decode_).has_value();
   const bool left = summary_.decode_attempts < policy_.max_retries;
-  if (!left || (!another && !instances_.pick(Role::kDecode, now_, {}))) return give_up(failure);
+  if (!left || (!another && (failure.busy || !instances_.pick(Role::kDecode, now_, {})))) return give_up(failure);
   tried_prefill_.clear();
   if (!another) {
     tried_decode_.clear();
@@ -321,10 +363,11 @@ void RequestFsm::give_up(const Failure& failure) {
     actions_.push_back(EndStream{});
     return finish(200);
   }
-  // An engine's own words are passed on when they are an error in JSON.
-  if (failure.pass_on && failure.pass_on->status >= 400 && Json::accept(failure.pass_on->body)) {
+  // An engine's own words are passed on when they are an error in JSON, or "busy" in whatever form.
+  if (failure.pass_on && failure.pass_on->status >= 400 && (failure.busy || Json::accept(failure.pass_on->body))) {
     auto response = *failure.pass_on;
-    if (failure.status == 503 && !response.headers.get("Retry-After")) response.headers.add("Retry-After", "1");
+    if ((response.status == 503 || response.status == 429) && !response.headers.get("Retry-After"))
+      response.headers.add("Retry-After", "1");
     const int status = response.status;
     actions_.push_back(Respond{std::move(response)});
     return finish(status);

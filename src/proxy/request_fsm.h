@@ -4,8 +4,10 @@
 //   pick P -> prefill -> pick D -> decode -> answer
 //
 // A failure before the client has had a byte starts again at another P or D, with a new prefill (the old KV may be
-// half consumed). Without any P, D computes the prompt itself. After the first byte a failure becomes an SSE error
-// event and [DONE]; a whole answer becomes a 5xx. There is never a 200 with an empty body.
+// half consumed). An engine that is busy (429, 408, 503 with Retry-After) is passed over for another; when all are, the
+// client hears it. What an engine says about the request itself (other 4xx, 501) is the client's answer at once.
+// Without any P, D computes the prompt itself. After the first byte a failure becomes an SSE error event and [DONE]; a
+// whole answer becomes a 5xx. There is never a 200 with an empty body.
 #pragma once
 
 #include <optional>
@@ -105,10 +107,11 @@ class RequestFsm {
  private:
   enum class Stage : uint8_t { kPrefill, kDecode, kDelay, kFinished };
   struct Failure {
-    Outcome outcome = Outcome::kFailed;
-    int status = 502;  // what the client gets if nobody else can serve
+    std::optional<Outcome> outcome = Outcome::kFailed;  // nothing: says nothing about the engine's health
+    int status = 502;                                   // what the client gets if nobody else can serve
     std::string message;
     std::optional<net::HttpResponse> pass_on;  // instead of a message of ours
+    bool busy = false;                         // the engine has no room now: asking it again at once is no use
   };
 
   void on(const Begin&);
@@ -123,6 +126,10 @@ class RequestFsm {
   void start_prefill();
   void start_decode();
   void whole_answer(net::HttpResponse& answer);
+  void answer_about_the_request(net::HttpResponse answer);
+  static Failure failure_of(const char* stage, const Status& status);
+  static Failure failure_of(const char* stage, net::HttpResponse answer);
+  void restore_id(Json& answer) const;
   void prefill_failed(Failure failure);
   void decode_failed(Failure failure);
   void retry_later(bool prefill_stage);
@@ -150,7 +157,7 @@ class RequestFsm {
   std::string kv_id_;
   std::vector<InstanceId> tried_prefill_, tried_decode_;
   Json kv_params_ = nullptr;
-  int generation_ = 0;  // of prefills: each has an id of its own, so that an abort never hits the next one
+  int generation_ = 0;  // of attempts: each has an id of its own at the engines, where the last may still be ending
   bool began_ = false;  // the client has had a byte
   bool saw_done_ = false;
   std::vector<TokenId> prompt_ids_, output_ids_;

@@ -314,6 +314,127 @@ TEST_F(Fsm, WhatAHandOffCannotCarryGoesStraightToDecode) {
   }
 }
 
+TEST_F(Fsm, WhatIsAboutTheRequestPassesOnceAndLeavesHealthAlone) {
+  for (const int status : {400, 401, 404, 409, 413, 415, 422, 501}) {
+    for (const bool at_prefill : {true, false}) {
+      make(kWhole);
+      feed(Begin{});
+      net::HttpResponse refusal = answer(status, R"({"error":{"message":"not in this version"}})");
+      std::vector<Action> actions;
+      if (at_prefill) {
+        actions = feed(PrefillAnswered{refusal});
+      } else {
+        feed(prefilled());
+        actions = feed(DecodeAnswered{refusal});
+      }
+      ASSERT_TRUE(find<Respond>(actions) && ends_with<Finish>(actions)) << status;
+      EXPECT_EQ(find<Respond>(actions)->response.status, status);
+      EXPECT_EQ(find<Respond>(actions)->response.body, refusal.body);
+      expect_no_charges();
+    }
+  }
+  for (auto id : {p_[0], p_[1], d_[0], d_[1]}) {
+    EXPECT_EQ(at(id).health, Health::kUp);
+    EXPECT_EQ(at(id).failures, 0);
+    EXPECT_FALSE(at(id).open_until);
+  }
+  // Nor does it hide that an engine fails.
+  instances_.note(d_[0], Outcome::kFailed, now_);
+  make(kWhole);
+  feed(Begin{});
+  feed(prefilled());
+  feed(DecodeAnswered{answer(501, "{}")});
+  EXPECT_EQ(at(d_[0]).failures, 1);
+}
+
+TEST_F(Fsm, AnErrorAboutTheRequestInsideA200PassesOnce) {
+  make(kStream);
+  to_streaming();
+  auto actions = feed(DecodeEvent{R"({"error":{"message":"no","code":400}})"});
+  ASSERT_TRUE(find<Respond>(actions) && ends_with<Finish>(actions));
+  EXPECT_EQ(find<Respond>(actions)->response.status, 400);
+  EXPECT_TRUE(find<DropDecode>(actions));
+  make(kWhole);
+  feed(Begin{});
+  feed(prefilled());
+  actions = feed(DecodeAnswered{answer(200, R"({"error":{"message":"no","code":501}})")});
+  ASSERT_TRUE(find<Respond>(actions) && ends_with<Finish>(actions));
+  EXPECT_EQ(find<Respond>(actions)->response.status, 501);
+  expect_no_charges();
+  EXPECT_EQ(at(d_[0]).failures, 0);
+}
+
+TEST_F(Fsm, ABusyEngineIsPassedOverAndWhenAllAreBusyTheClientHearsIt) {
+  for (const int status : {429, 503, 408}) {
+    net::HttpResponse busy = answer(status, R"({"error":{"message":"queue full"}})");
+    busy.headers.add("Retry-After", "7");
+    for (const bool at_prefill : {true, false}) {
+      make(kWhole);
+      auto actions = feed(Begin{});
+      for (int i = 0; i < 2; ++i) {
+        if (at_prefill) {
+          ASSERT_TRUE(ends_with<CallPrefill>(actions)) << status;
+          actions = feed(PrefillAnswered{busy});
+        } else {
+          ASSERT_TRUE(ends_with<CallPrefill>(actions)) << status;
+          feed(prefilled());
+          actions = feed(DecodeAnswered{busy});
+        }
+      }
+      ASSERT_TRUE(find<Respond>(actions) && ends_with<Finish>(actions)) << status;
+      EXPECT_EQ(find<Respond>(actions)->response.status, status);
+      EXPECT_EQ(find<Respond>(actions)->response.headers.get("Retry-After"), "7");
+      EXPECT_EQ(find<Respond>(actions)->response.body, busy.body);
+      expect_no_charges();
+    }
+  }
+  for (auto id : {p_[0], p_[1], d_[0], d_[1]}) EXPECT_EQ(at(id).failures, 0);
+  // Without Retry-After and in plain text it is told just the same.
+  instances_.remove(Role::kDecode, "d", 1);
+  make(kWhole);
+  feed(Begin{});
+  feed(prefilled());
+  const auto actions = feed(DecodeAnswered{answer(429, "busy")});
+  ASSERT_TRUE(find<Respond>(actions) && ends_with<Finish>(actions));
+  EXPECT_EQ(find<Respond>(actions)->response.status, 429);
+  EXPECT_TRUE(find<Respond>(actions)->response.headers.get("Retry-After"));
+}
+
+TEST_F(Fsm, ARetryAtDecodeHasAFreshIdAndTheClientItsOwn) {
+  instances_.remove(Role::kDecode, "d", 1);
+  make(R"({"prompt":["a","b"]})");
+  auto actions = feed(Begin{});
+  ASSERT_TRUE(find<CallDecode>(actions));
+  EXPECT_EQ(find<CallDecode>(actions)->request_id, "id");
+  actions = feed(DecodeAnswered{answer(500, "{}")});
+  ASSERT_TRUE(ends_with<Delay>(actions));
+  actions = feed(DelayOver{});
+  ASSERT_TRUE(find<CallDecode>(actions));
+  EXPECT_EQ(find<CallDecode>(actions)->request_id, "id-retry1");
+  actions = feed(DecodeAnswered{answer(200, R"({"id":"cmpl-id-retry1","choices":[{"text":"x"}]})")});
+  EXPECT_EQ(Json::parse(find<Respond>(actions)->response.body)["id"], "cmpl-id");
+
+  make(kStream);
+  feed(Begin{});
+  feed(PrefillAnswered{answer(500, "{}")});
+  feed(prefilled());
+  feed(DecodeStreaming{});
+  actions = feed(DecodeEvent{R"({"id":"cmpl-id-retry1","choices":[{"index":0,"text":"a"}]})"});
+  EXPECT_EQ(written(actions), "{\"id\":\"cmpl-id\",\"choices\":[{\"index\":0,\"text\":\"a\"}]}\n");
+}
+
+TEST_F(Fsm, ALoneDecodeEngineThatFailedButAnswersProbesStillServes) {
+  instances_.remove(Role::kDecode, "d", 1);
+  for (int i = 0; i < 5; ++i) instances_.note(d_[0], i == 4 ? Outcome::kUnreachable : Outcome::kFailed, now_);
+  std::vector<std::unique_ptr<RequestFsm>> burst;
+  for (int i = 0; i < 24; ++i) {
+    make(kWhole);
+    feed(Begin{});
+    EXPECT_TRUE(find<CallDecode>(feed(prefilled()))) << i;
+    burst.push_back(std::move(fsm_));
+  }
+}
+
 TEST(RequestPlan, BadBodiesAreNamed) {
   EXPECT_FALSE(plan_request("/v1/completions", ""));
   EXPECT_FALSE(plan_request("/v1/completions", "[1]"));
@@ -331,66 +452,6 @@ TEST(RequestPlan, ImagesDoNotCountByTheirBase64) {
           .dump());
   ASSERT_TRUE(plan);
   EXPECT_LT(plan->load, 10'000);
-}
-
-TEST(Instances, ScoresHealthBreakerAndDrain) {
-  Instances instances;
-  TimePoint now{1000s};
-  const auto a = *instances.add(Role::kDecode, "::1", 1), b = *instances.add(Role::kDecode, "h", 1);
-  EXPECT_FALSE(instances.add(Role::kDecode, "h", 1));
-  for (auto id : {a, b}) instances.note_probe(id, Outcome::kOk, now);
-  EXPECT_EQ(instances.pick(Role::kDecode, now, {}), a);
-  instances.begin_decode(a, 100);
-  EXPECT_EQ(instances.pick(Role::kDecode, now, {}), b);
-  instances.begin_decode(b, 50);
-  EXPECT_EQ(instances.pick(Role::kDecode, now, {}), b);
-  // A slow probe: only when nothing else is up. A refused one: not at all, until a probe succeeds.
-  instances.note_probe(b, Outcome::kSlow, now);
-  EXPECT_EQ(instances.pick(Role::kDecode, now, {}), a);
-  instances.note_probe(a, Outcome::kUnreachable, now);
-  EXPECT_EQ(instances.pick(Role::kDecode, now, {}), b);
-  instances.note_probe(a, Outcome::kOk, now);
-  // Three failures open the breaker for a second, then one request at a time tries.
-  for (int i = 0; i < 3; ++i) instances.note(a, Outcome::kFailed, now);
-  EXPECT_EQ(instances.pick(Role::kDecode, now, {}), b);
-  instances.note_probe(b, Outcome::kUnreachable, now);
-  EXPECT_FALSE(instances.pick(Role::kDecode, now, {}));
-  EXPECT_FALSE(instances.pick(Role::kDecode, now + 2s, {}));  // its earlier request still runs
-  instances.end_decode(a, 100);
-  EXPECT_EQ(instances.pick(Role::kDecode, now + 2s, {}), a);
-  instances.note(a, Outcome::kFailed, now + 2s);
-  EXPECT_FALSE(instances.pick(Role::kDecode, now + 3500ms, {}));  // doubled
-  EXPECT_TRUE(instances.pick(Role::kDecode, now + 5s, {}));
-  instances.note(a, Outcome::kOk, now + 5s);
-  // Removal waits for the instance's own requests, and for nobody else's.
-  instances.begin_decode(a, 10);
-  EXPECT_TRUE(instances.remove(Role::kDecode, "h", 1));
-  EXPECT_TRUE(instances.find(b));
-  instances.end_decode(b, 50);
-  EXPECT_FALSE(instances.find(b));
-  EXPECT_TRUE(instances.find(a));
-  EXPECT_FALSE(instances.remove(Role::kDecode, "h", 1));
-  // One that joins must answer first.
-  const auto c = *instances.add(Role::kPrefill, "c", 1, now + 10s);
-  EXPECT_FALSE(instances.pick(Role::kPrefill, now, {}));
-  EXPECT_EQ(instances.count(Role::kPrefill), 0);
-  instances.note_probe(c, Outcome::kOk, now);
-  EXPECT_EQ(instances.pick(Role::kPrefill, now, {}), c);
-  const auto d = *instances.add(Role::kPrefill, "d", 1, now + 10s);
-  instances.expire(now + 10s);
-  EXPECT_FALSE(instances.find(d));
-  EXPECT_TRUE(instances.find(c));
-}
-
-TEST(Instances, TwoPrefillEnginesWithDifferentQueuesAreToldApart) {
-  Instances instances;
-  const TimePoint now{1000s};
-  const auto a = *instances.add(Role::kPrefill, "a", 1), b = *instances.add(Role::kPrefill, "b", 1);
-  instances.begin_prefill(a, 4000);
-  instances.release_kv(a, 4000);  // KV gone, the prompt still being computed
-  EXPECT_EQ(instances.pick(Role::kPrefill, now, {}), b);
-  instances.end_prefill(a, 4000);
-  EXPECT_EQ(instances.pick(Role::kPrefill, now, {}), a);
 }
 
 }  // namespace

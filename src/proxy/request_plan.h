@@ -11,7 +11,8 @@
 
 namespace baton::proxy {
 
-using Json = nlohmann::ordered_json;  // members keep the client's order
+using Json = nlohmann::ordered_json;       // members keep the client's order
+inline constexpr int kMaxJsonDepth = 200;  // what writes a body out again recurses
 
 struct RequestPlan {
   std::string path;  // "/v1/completions" or "/v1/chat/completions"

@@ -1,4 +1,4 @@
-// Every route of the proxy that generates nothing, the headers that travel on, the probes and the metrics.
+// Every route of the proxy that generates nothing, the headers that travel on, and the probes.
 #include <algorithm>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "proxy/proxy_state.h"
+#include "wire/ordered_json.h"
 
 namespace baton::proxy {
 namespace {
@@ -37,7 +38,7 @@ std::vector<Instance> in_order(const Instances& instances) {
   return ordered;
 }
 
-// The first engine that answers below 500 answers for all.
+// The first engine that answers below 500, or says that it does not do such a thing, answers for all.
 net::Task<void> forward_to_any(State state, net::HttpRequest& request, net::HttpResponder& responder,
                                Duration timeout) {
   std::vector<std::string> failed;
@@ -48,7 +49,7 @@ net::Task<void> forward_to_any(State state, net::HttpRequest& request, net::Http
     call->body = request.body;
     call->head_timeout = call->idle_timeout = timeout;
     auto answer = co_await state->client->request(std::move(*call));
-    if (answer && answer->status < 500) {
+    if (answer && (answer->status < 500 || answer->status == 501)) {
       answer->headers = end_to_end(answer->headers);
       (void)co_await responder.respond(std::move(*answer));
       co_return;
@@ -92,7 +93,7 @@ struct InstancesBody {
 };
 
 Result<InstancesBody> parse_instances(std::string_view text) {
-  const Json body = Json::parse(text, nullptr, false);
+  const Json body = wire::parse_ordered_json(text, kMaxJsonDepth).value_or(Json());
   if (!body.is_object()) return fail(Code::kInvalidArgument, "the body is not a JSON object");
   InstancesBody parsed;
   const auto type = body.find("type");
@@ -128,7 +129,7 @@ net::HttpResponse change_instances(ProxyState& state, const net::HttpRequest& re
                                                                                         : " was not there"));
     }
     log_info("event={} role={} instance={}", add ? "instance_added" : "instance_removed", role_name(parsed->role),
-             name);
+             log_quoted(name));
   }
   if (add) state.probe_timer.cancel();  // probe now
   const Json body = {{"message", fmt::format("{}", fmt::join(said, "; "))},
@@ -152,6 +153,55 @@ net::HttpResponse metrics(ProxyState& state) {
   return response;
 }
 
+struct Route {
+  std::string_view method, path;
+};
+// With those of handle_generation, so that a wrong method at their paths is told apart from a wrong path.
+constexpr Route kRoutes[] = {
+    {"POST", "/v1/completions"},
+    {"POST", "/v1/chat/completions"},
+    {"GET", "/v1/models"},
+    {"POST", "/tokenize"},
+    {"POST", "/detokenize"},
+    {"POST", "/reset_prefix_cache"},
+    {"GET", "/healthcheck"},
+    {"GET", "/health"},
+    {"GET", "/ping"},
+    {"POST", "/ping"},
+    {"GET", "/metrics"},
+    {"GET", "/version"},
+    {"GET", "/load"},
+    {"POST", "/instances/add"},
+    {"POST", "/instances/remove"},
+};
+
+// 404 or 405, in the engines' words, when there is no such route.
+std::optional<net::HttpResponse> refuse_unknown(const net::HttpRequest& request) {
+  std::string allowed;
+  for (const auto& route : kRoutes) {
+    if (route.path != request.path) continue;
+    if (route.method == request.method) return std::nullopt;
+    allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
+  }
+  if (allowed.empty()) return error_answer(404, "NotFoundError", "Not Found");
+  auto refusal = error_answer(405, "MethodNotAllowedError", "Method Not Allowed: use " + allowed);
+  refusal.headers.set("Allow", allowed);
+  return refusal;
+}
+
+net::HttpResponse quick_answer(ProxyState& state, const net::HttpRequest& request) {
+  const std::string_view path = request.path;
+  if (path == "/healthcheck") return healthcheck(state);
+  if (path == "/metrics") return metrics(state);
+  if (path == "/version") return json_response(200, Json{{"version", state.options.version}}.dump());
+  if (path == "/load") return json_response(200, Json{{"server_load", state.in_flight}}.dump());
+  if (path == "/instances/add") return change_instances(state, request, true);
+  if (path == "/instances/remove") return change_instances(state, request, false);
+  net::HttpResponse health;
+  health.status = state.instances.any_usable(Role::kDecode, state.clock.now()) ? 200 : 503;
+  return health;
+}
+
 Outcome probe_outcome(const Result<net::HttpResponse>& answer) {
   // An engine without the route is alive; one that answers 5xx says that it is not.
   if (answer) return answer->status < 500 ? Outcome::kOk : Outcome::kFailed;
@@ -171,7 +221,7 @@ net::Task<void> probe(State state, InstanceId id) {
   constexpr const char* kNames[] = {"up", "suspect", "down"};
   log_info("event=instance_health role={} instance={} from={} to={}{}{}", role_name(before->role), name_of(*before),
            kNames[static_cast<int>(was)], kNames[static_cast<int>(before->health)],
-           answer ? "" : " error=", answer ? "" : answer.error().message());
+           answer ? "" : " error=", answer ? "" : log_quoted(answer.error().message()));
 }
 
 }  // namespace
@@ -216,46 +266,27 @@ net::HttpHeaders engine_headers(const ProxyState& state, const net::HttpHeaders&
   return headers;
 }
 
-net::Task<void> handle_service(State state, net::HttpRequest& request, net::HttpResponder& responder) {
-  const bool get = request.method == "GET" || request.method == "HEAD", post = request.method == "POST";
-  const std::string_view path = request.path;
-  if (get && path == "/v1/models") co_return co_await forward_to_any(state, request, responder, kModelsTimeout);
-  if (post && (path == "/tokenize" || path == "/detokenize"))
-    co_return co_await forward_to_any(state, request, responder, kServiceTimeout);
-  if (post && path == "/reset_prefix_cache") co_return co_await reset_prefix_cache(state, request, responder);
+net::HttpResponse cors_preflight() {
+  net::HttpResponse response{.status = 200, .headers = {}, .body = {}};
+  response.headers.set("Access-Control-Allow-Origin", "*");
+  response.headers.set("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+  response.headers.set("Access-Control-Allow-Headers", "Authorization, Content-Type, X-Request-Id");
+  return response;
+}
 
-  net::HttpResponse answer;
-  if (get && path == "/healthcheck") {
-    answer = healthcheck(*state);
-  } else if ((get || post) && (path == "/health" || path == "/ping")) {
-    answer.status = state->instances.any_usable(Role::kDecode, state->clock.now()) ? 200 : 503;
-  } else if (get && path == "/metrics") {
-    answer = metrics(*state);
-  } else if (get && path == "/version") {
-    answer = json_response(200, Json{{"version", state->options.version}}.dump());
-  } else if (post && path == "/instances/add") {
-    answer = change_instances(*state, request, true);
-  } else if (post && path == "/instances/remove") {
-    answer = change_instances(*state, request, false);
+net::Task<void> handle_service(State state, net::HttpRequest& request, net::HttpResponder& responder) {
+  const std::string_view path = request.path;
+  if (auto refusal = refuse_unknown(request)) {
+    (void)co_await responder.respond(std::move(*refusal));
+  } else if (path == "/v1/models") {
+    co_await forward_to_any(state, request, responder, kModelsTimeout);
+  } else if (path == "/tokenize" || path == "/detokenize") {
+    co_await forward_to_any(state, request, responder, kServiceTimeout);
+  } else if (path == "/reset_prefix_cache") {
+    co_await reset_prefix_cache(state, request, responder);
   } else {
-    static constexpr std::string_view kKnown[] = {"/v1/models",
-                                                  "/tokenize",
-                                                  "/detokenize",
-                                                  "/reset_prefix_cache",
-                                                  "/healthcheck",
-                                                  "/health",
-                                                  "/ping",
-                                                  "/metrics",
-                                                  "/version",
-                                                  "/instances/add",
-                                                  "/instances/remove",
-                                                  "/v1/completions",
-                                                  "/v1/chat/completions"};
-    const bool known = std::ranges::find(kKnown, path) != std::end(kKnown);
-    answer = known ? error_answer(405, "MethodNotAllowedError", "Method Not Allowed")
-                   : error_answer(404, "NotFoundError", "Not Found");
+    (void)co_await responder.respond(quick_answer(*state, request));
   }
-  (void)co_await responder.respond(std::move(answer));
 }
 
 // Probes every instance at each interval; one that still waits for its answer is left alone.
@@ -268,65 +299,6 @@ net::Task<void> probe_loop(State state) {
     state->probe_timer.expires_after(state->options.probe_interval);
     co_await state->probe_timer.async_wait(kAwait);
   }
-}
-
-ProxyMetrics::ProxyMetrics(MetricRegistry& with) : registry(with) {
-  const auto counter = [&](const char* name, const char* help) { return registry.counter(name, help); };
-  in_flight = registry.gauge("baton_proxy_requests_in_flight", "Generations being served");
-  handoffs = counter("baton_proxy_handoffs_total", "Requests decoded from handed-over KV");
-  colocated =
-      counter("baton_proxy_colocated_total", "Requests that a decode engine prefilled for want of a prefill one");
-  client_gone = counter("baton_proxy_client_gone_total", "Requests whose client left");
-  cut_streams = counter("baton_proxy_cut_streams_total", "Streams that ended with an error event");
-  refused = counter("baton_proxy_refused_total", "Requests refused at the limit of requests in flight");
-  aborts_sent = counter("baton_proxy_prefill_aborts_total", "Times a prefill engine was told to drop a request's KV");
-  prompt_tokens = counter("baton_proxy_prompt_tokens_total", "Prompt tokens, by the engines' usage");
-  completion_tokens = counter("baton_proxy_completion_tokens_total", "Generated tokens, by the engines' usage");
-  prefill_attempts = counter("baton_proxy_prefill_attempts_total", "Prefill calls");
-  decode_attempts = counter("baton_proxy_decode_attempts_total", "Decode calls");
-  failovers = counter("baton_proxy_failovers_total", "Calls beyond the first of their stage");
-  const std::vector<double> buckets = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300};
-  request_seconds = registry.histogram("baton_proxy_request_seconds", "Whole requests", buckets);
-  first_byte_seconds = registry.histogram("baton_proxy_first_byte_seconds", "Until the client's first byte", buckets);
-  prefill_seconds = registry.histogram("baton_proxy_prefill_seconds", "Until prefill was answered", buckets);
-}
-
-void ProxyMetrics::count_end(const RequestFsm::Summary& summary, TimePoint begin, TimePoint end) {
-  registry.counter("baton_proxy_requests_total", "Generations by status", {{"status", std::to_string(summary.status)}})
-      .add();
-  if (summary.handed_off && summary.status == 200) handoffs.add();
-  if (summary.colocated) colocated.add();
-  if (summary.status == 499) client_gone.add();
-  if (summary.cut_after_first_byte) cut_streams.add();
-  prefill_attempts.add(summary.prefill_attempts);
-  decode_attempts.add(summary.decode_attempts);
-  failovers.add(std::max(0, summary.prefill_attempts - 1) + std::max(0, summary.decode_attempts - 1));
-  if (summary.prompt_tokens > 0) prompt_tokens.add(static_cast<double>(summary.prompt_tokens));
-  if (summary.completion_tokens > 0) completion_tokens.add(static_cast<double>(summary.completion_tokens));
-  request_seconds.observe(seconds_between(begin, end));
-  if (summary.first_byte_at) first_byte_seconds.observe(seconds_between(begin, *summary.first_byte_at));
-  if (summary.prefilled_at) prefill_seconds.observe(seconds_between(begin, *summary.prefilled_at));
-}
-
-void ProxyMetrics::set_instances(const Instances& instances) {
-  const auto gauge = [&](const char* name, const char* help, const std::string& role, const std::string& at) {
-    return registry.gauge(name, help, {{"role", role}, {"instance", at}});
-  };
-  std::set<std::string> now_shown;
-  for (const auto& each : instances.all()) {
-    const std::string role = role_name(each.role), at = name_of(each);
-    gauge("baton_proxy_instance_up", "1: chosen, 0: not", role, at)
-        .set(each.health != Health::kDown && !each.draining && !each.join_by);
-    gauge("baton_proxy_instance_in_flight", "Requests at the instance", role, at).set(each.in_flight);
-    gauge("baton_proxy_instance_active_tokens", "Load score", role, at).set(each.active_tokens);
-    now_shown.insert(role + " " + at);
-  }
-  for (const auto& key : shown_instances) {
-    if (now_shown.contains(key)) continue;
-    const auto space = key.find(' ');
-    gauge("baton_proxy_instance_up", "1: chosen, 0: not", key.substr(0, space), key.substr(space + 1)).set(0);
-  }
-  shown_instances.insert(now_shown.begin(), now_shown.end());
 }
 
 }  // namespace baton::proxy

@@ -1,5 +1,7 @@
 #include "server/chat_request.h"
 
+#include <cstring>
+
 namespace baton::server {
 namespace {
 
@@ -19,11 +21,13 @@ Parsed<Json> flatten_content(const Json& content, size_t message_index) {
       type = part["type"].get<std::string>();
     }
     const Json* value = nullptr;
-    if (part.is_string()) value = &part;
-    else if (part.is_object() && part.contains("text")) value = &part["text"];
+    if (part.is_string())
+      value = &part;
+    else if (part.is_object() && part.contains("text"))
+      value = &part["text"];
     if ((type != "text" && type != "input_text" && type != "output_text") || value == nullptr || !value->is_string()) {
-      return std::unexpected(bad_request(
-          fmt::format("'{}' has a part of type '{}': this model takes text only", where, type), where));
+      return std::unexpected(
+          bad_request(fmt::format("'{}' has a part of type '{}': this model takes text only", where, type), where));
     }
     if (!std::exchange(first, false)) text += '\n';
     text += value->get<std::string>();
@@ -46,7 +50,8 @@ Parsed<Json> parse_messages(const Json& body) {
     }
     if (message.contains("content")) {
       BATON_PARSE(message["content"], flatten_content(message["content"], i));
-    } else if (message["role"] != "assistant") {
+    }
+    if (message["role"] != "assistant" && (!message.contains("content") || message["content"].is_null())) {
       return std::unexpected(bad_request(fmt::format("'{}.content' is required", where), where + ".content"));
     }
     if (message["role"] == "assistant" && (!message.contains("content") || message["content"].is_null())) {
@@ -58,6 +63,15 @@ Parsed<Json> parse_messages(const Json& body) {
     messages.push_back(std::move(message));
   }
   return messages;
+}
+
+// Where the last `needle` in the text ends: the first one of the text read backwards. memmem is linear in both; rfind
+// isn't, where much of a long needle is found often.
+std::optional<size_t> end_of_last(const std::string& text, const std::string& needle) {
+  const std::string backwards(text.rbegin(), text.rend()), wanted(needle.rbegin(), needle.rend());
+  const void* found = memmem(backwards.data(), backwards.size(), wanted.data(), wanted.size());
+  if (found == nullptr) return std::nullopt;
+  return text.size() - static_cast<size_t>(static_cast<const char*>(found) - backwards.data());
 }
 
 void set_special_token(const ServerContext& context, Json& variables, const char* name, std::optional<TokenId> id) {
@@ -90,14 +104,19 @@ Parsed<std::string> render_chat(const ServerContext& context, const Json& body) 
   BATON_PARSE(const auto continue_final, get_bool(body, "continue_final_message"));
   const bool continues = continue_final.value_or(false);
   if (continues && generation_prompt.value_or(false)) {
-    return std::unexpected(bad_request(
-        "Cannot set both `continue_final_message` and `add_generation_prompt` to True.", "continue_final_message"));
+    return std::unexpected(bad_request("Cannot set both `continue_final_message` and `add_generation_prompt` to True.",
+                                       "continue_final_message"));
   }
 
   Json variables = context.options.chat_template_kwargs;
   if (const auto it = body.find("chat_template_kwargs"); it != body.end() && !it->is_null()) {
     if (!it->is_object()) {
       return std::unexpected(bad_request("'chat_template_kwargs' must be an object", "chat_template_kwargs"));
+    }
+    if (it->size() > text::ChatTemplate::kVariablesMax) {  // each is looked up among the others
+      return std::unexpected(bad_request(fmt::format("'chat_template_kwargs' has {} members: at most {} are taken",
+                                                     it->size(), text::ChatTemplate::kVariablesMax),
+                                         "chat_template_kwargs"));
     }
     for (const auto& [key, value] : it->items()) variables[key] = value;
   }
@@ -132,14 +151,14 @@ Parsed<std::string> render_chat(const ServerContext& context, const Json& body) 
     // What the template puts behind the last message (its end marker) is cut off.
     const size_t trimmed = final_text.find_last_not_of(" \t\r\n");
     const std::string needle = trimmed == std::string::npos ? final_text : final_text.substr(0, trimmed + 1);
-    const size_t at = rendered->rfind(needle);
-    if (at == std::string::npos) {
+    const std::optional<size_t> end = end_of_last(*rendered, needle);
+    if (!end) {
       return std::unexpected(bad_request(
           "continue_final_message is set but the final message does not appear in the chat after applying the chat "
           "template",
           "continue_final_message"));
     }
-    rendered->resize(at + needle.size());
+    rendered->resize(*end);
   }
   return std::move(*rendered);
 }

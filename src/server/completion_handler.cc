@@ -61,9 +61,8 @@ class CompletionFormat final : public Format {
     Json entry;
     entry["index"] = choice.index;
     entry["text"] = shown.text;
-    entry["logprobs"] = plan.fields.sampling.logprobs
-                            ? completion_logprobs_json(shown.logprobs, offsets_[choice.index])
-                            : Json(nullptr);
+    entry["logprobs"] = plan.fields.sampling.logprobs ? completion_logprobs_json(shown.logprobs, offsets_[choice.index])
+                                                      : Json(nullptr);
     entry["finish_reason"] = shown.finish_reason ? Json(*shown.finish_reason) : Json(nullptr);
     entry["stop_reason"] = stop_reason_json(shown);
     const bool ids = plan.fields.return_token_ids;
@@ -87,8 +86,10 @@ class CompletionFormat final : public Format {
   std::map<int, int64_t> offsets_;
 };
 
-PromptInput prompt_from_text(const ServerContext& context, const std::string& text, const CommonFields& fields) {
-  return {context.tokenizer.encode(text, {.add_special_tokens = fields.add_special_tokens.value_or(true)}), text};
+Parsed<PromptInput> prompt_from_text(const ServerContext& context, const std::string& text,
+                                     const CommonFields& fields) {
+  BATON_PARSE(auto ids, encode_prompt(context, text, fields.add_special_tokens.value_or(true)));
+  return PromptInput{std::move(ids), text};
 }
 
 Parsed<PromptInput> prompt_from_ids(const ServerContext& context, const Json& ids) {
@@ -105,7 +106,8 @@ Parsed<std::vector<PromptInput>> parse_prompts(const ServerContext& context, con
   if (it == body.end() || it->is_null()) return std::unexpected(bad_request("'prompt' is required", "prompt"));
   std::vector<PromptInput> prompts;
   if (it->is_string()) {
-    prompts.push_back(prompt_from_text(context, it->get<std::string>(), fields));
+    BATON_PARSE(auto prompt, prompt_from_text(context, it->get<std::string>(), fields));
+    prompts.push_back(std::move(prompt));
     return prompts;
   }
   const char* const kWanted = "'prompt' must be a string, a list of strings, a list of token ids or a list of those";
@@ -116,13 +118,17 @@ Parsed<std::vector<PromptInput>> parse_prompts(const ServerContext& context, con
     prompts.push_back(std::move(prompt));
     return prompts;
   }
-  if (it->size() > context.options.limits.max_prompts) {
+  // What could never be admitted is refused before anything of it is tokenised.
+  const size_t most = std::min(context.options.limits.max_prompts,
+                               static_cast<size_t>(context.engine.config().max_waiting_requests / fields.n));
+  if (it->size() > most) {
     return std::unexpected(bad_request(
-        fmt::format("'prompt' has {} entries; at most {}", it->size(), context.options.limits.max_prompts), "prompt"));
+        fmt::format("'prompt' has {} entries with n = {}; at most {}", it->size(), fields.n, most), "prompt"));
   }
   for (const auto& entry : *it) {
     if (entry.is_string()) {
-      prompts.push_back(prompt_from_text(context, entry.get<std::string>(), fields));
+      BATON_PARSE(auto prompt, prompt_from_text(context, entry.get<std::string>(), fields));
+      prompts.push_back(std::move(prompt));
     } else if (entry.is_array()) {
       BATON_PARSE(auto prompt, prompt_from_ids(context, entry));
       prompts.push_back(std::move(prompt));
@@ -136,8 +142,7 @@ Parsed<std::vector<PromptInput>> parse_prompts(const ServerContext& context, con
 Parsed<CompletionRequest> parse_completion(ServerContext& context, const Json& body) {
   CompletionRequest request;
   const auto& limits = context.options.limits;
-  BATON_PARSE(request.fields,
-              parse_common(body, context.options.sampling_defaults, limits, context.tokenizer));
+  BATON_PARSE(request.fields, parse_common(body, context.options.sampling_defaults, limits, context.tokenizer));
   BATON_PARSE(request.prompts, parse_prompts(context, body, request.fields));
   BATON_PARSE(const auto echo, get_bool(body, "echo"));
   request.echo = echo.value_or(false);

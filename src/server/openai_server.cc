@@ -136,6 +136,10 @@ Result<std::unique_ptr<OpenAiServer>> OpenAiServer::start(net::asio::any_io_exec
                                            .metrics_registry = parts.metrics,
                                            .options = std::move(options),
                                            .metrics = ServerMetrics(parts.metrics)});
+  for (TokenId id = 0; id < parts.tokenizer.vocab_size(); ++id) {
+    const int bytes = static_cast<int>(parts.tokenizer.token_bytes(id).size());
+    server->context_->longest_token_bytes = std::max(server->context_->longest_token_bytes, bytes);
+  }
   auto handler = [shared = server->context_](net::HttpRequest& request,
                                              net::HttpResponder& responder) -> net::Task<void> {
     // A handler may outlive the server by the moment its io_context needs to end.

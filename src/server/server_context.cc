@@ -7,8 +7,8 @@
 namespace baton::server {
 
 ServerMetrics::ServerMetrics(MetricRegistry& registry)
-    : request_params_n(registry.histogram("vllm:request_params_n", "Histogram of the n request parameter.",
-                                          {1, 2, 5, 10, 20})),
+    : request_params_n(
+          registry.histogram("vllm:request_params_n", "Histogram of the n request parameter.", {1, 2, 5, 10, 20})),
       request_seconds(registry.histogram("http_request_duration_highr_seconds", "Latency of all HTTP requests.",
                                          {.01, .025, .05, .075, .1, .25, .5, .75, 1, 2.5, 5, 10, 30, 60})),
       registry_(registry) {}
@@ -39,6 +39,19 @@ std::string ServerContext::request_id(const net::HttpRequest& request, const std
   // 128 bits: unique among processes, too.
   thread_local std::random_device device;
   return fmt::format("{:08x}{:08x}{:08x}{:08x}", device(), device(), device(), device());
+}
+
+Parsed<std::vector<TokenId>> encode_prompt(const ServerContext& context, std::string_view text,
+                                           bool add_special_tokens) {
+  if (text.size() > context.longest_text_bytes()) {
+    const int64_t at_least = static_cast<int64_t>(text.size()) / context.longest_token_bytes;
+    return std::unexpected(bad_request(
+        fmt::format("This model's maximum context length is {} tokens. However, your request has at least {} input "
+                    "tokens ({} bytes of text). Please reduce the length of the input messages.",
+                    context.engine.config().max_model_len, at_least, text.size()),
+        "input_tokens"));
+  }
+  return context.tokenizer.encode(text, {.add_special_tokens = add_special_tokens});
 }
 
 ApiError model_not_found(const std::string& name) {

@@ -59,7 +59,13 @@ struct ServerContext {
   ServerOptions options;
   ServerMetrics metrics;
   LiveRequests live;
+  int longest_token_bytes = 1;
   std::atomic<int64_t> requests_in_flight{0};
+
+  // The most bytes of text that can fit the context, whatever tokens it becomes: longer text is refused unread.
+  size_t longest_text_bytes() const {
+    return static_cast<size_t>(engine.config().max_model_len) * static_cast<size_t>(longest_token_bytes);
+  }
 
   // Whether this server answers under `name` ("" counts as the first name).
   bool serves(const std::string& name) const;
@@ -67,6 +73,10 @@ struct ServerContext {
   // A request's id: X-Request-Id, else the body's, else fresh.
   std::string request_id(const net::HttpRequest& request, const std::optional<std::string>& in_body);
 };
+
+// Tokenises for a prompt, unless the text can't fit the context anyway.
+Parsed<std::vector<TokenId>> encode_prompt(const ServerContext& context, std::string_view text,
+                                           bool add_special_tokens);
 
 ApiError model_not_found(const std::string& name);
 int64_t unix_time();

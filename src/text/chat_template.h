@@ -12,8 +12,10 @@ namespace baton::text {
 
 class ChatTemplate {
  public:
+  static constexpr size_t kVariablesMax = 1024;
   virtual ~ChatTemplate() = default;
-  // `variables`: messages, tools, documents, add_generation_prompt, bos_token, eos_token and chat_template_kwargs.
+  // `variables`: messages, tools, documents, add_generation_prompt, bos_token, eos_token and chat_template_kwargs;
+  // at most kVariablesMax.
   // Member order of JSON objects is kept. kInvalidArgument carries raise_exception's words or the template's error.
   // Bounded in steps and output size, so that no template can hang or exhaust the process. Any thread.
   virtual Result<std::string> render(const nlohmann::ordered_json& variables) const = 0;

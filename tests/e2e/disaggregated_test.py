@@ -50,6 +50,19 @@ class Disaggregated(harness.ServingTest):
     def test_tcp(self):
         self.check_equal("tcp")
 
+    def test_the_kv_of_another_prompt_is_never_used(self):
+        p, d = self.prefill(free_port(), into=self.processes), self.decode(into=self.processes)
+        alone = self.engine("alone", into=self.processes)
+        mine, other = [7 + i % 400 for i in range(100)], [9 + (i * 7) % 400 for i in range(100)]
+        status, offered, _ = post(p.port, "/v1/completions", {
+            "prompt": mine, "max_tokens": 1, "kv_transfer_params": {"do_remote_decode": True}})
+        self.assertEqual(status, 200, offered)
+        body = {"prompt": other, "max_tokens": 10, "temperature": 0}
+        expected = texts(alone.port, body)
+        self.assertEqual(texts(d.port, {**body, "kv_transfer_params": offered["kv_transfer_params"]}), expected)
+        self.assertEqual(texts(d.port, body), expected)
+        self.assertEqual(metric(d.port, "vllm:mooncake_bytes_transferred_sum"), 0)
+
     def test_unseeded_sampling_crosses_the_hand_off(self):
         p, d = self.prefill(free_port(), into=self.processes), self.decode(into=self.processes)
         proxy = self.proxy([p], [d], into=self.processes)

@@ -156,10 +156,53 @@ class EngineApi(harness.ServingTest):
             self.assertIn(case.get("message", ""), json.dumps(answer), case)
         self.complete()
 
+    def test_many_members_take_no_time(self):
+        # 300 000 members, 4 MB: looked up one among all, they took minutes.
+        many = {f"member{i}": i for i in range(300_000)}
+        started = time.monotonic()
+        self.complete(**many)
+        status, body, _ = post(self.port, "/v1/chat/completions",
+                               {"messages": [{"role": "user", "content": "Hi"}], "chat_template_kwargs": many})
+        self.assertEqual(status, 400)
+        self.assertIn("at most 1024", body["error"]["message"])
+        self.assertLess(time.monotonic() - started, 30)
+
+    def test_a_final_message_is_continued(self):
+        def text_of(**fields):
+            tokens = post(self.port, "/tokenize", {"messages": [{"role": "user", "content": "Hi"},
+                                                                {"role": "assistant", "content": "Hi, I am "}],
+                                                   "add_generation_prompt": False, **fields})[1]["tokens"]
+            return post(self.port, "/detokenize", {"tokens": tokens})[1]["prompt"]
+
+        whole, continued = text_of(), text_of(continue_final_message=True)
+        self.assertTrue(continued.endswith("Hi, I am"), continued)
+        self.assertTrue(whole.startswith(continued))
+        self.assertLess(len(continued), len(whole))
+
     def test_over_long_prompt_says_the_limit(self):
         status, body, _ = post(self.port, "/v1/completions", {"prompt": [5] * 3000, "max_tokens": 1})
         self.assertEqual(status, 400)
         self.assertIn("maximum context length is 2048 tokens", body["error"]["message"])
+
+    def test_text_that_can_not_fit_is_refused_before_it_is_tokenised(self):
+        begin = time.monotonic()
+        status, body, _ = post(self.port, "/v1/completions", {"prompt": "word " * 4000000, "max_tokens": 1})
+        self.assertEqual(status, 400)
+        self.assertIn("maximum context length is 2048 tokens", body["error"]["message"])
+        self.assertLess(time.monotonic() - begin, 5)
+        status, body, _ = post(self.port, "/v1/completions", {"prompt": ["x"] * 3000, "n": 2, "max_tokens": 1})
+        self.assertEqual(status, 400, body)
+
+    def test_a_stop_string_counts_as_a_stop(self):
+        text = self.complete(max_tokens=24)["choices"][0]["text"]
+        before = self.stopped()
+        self.complete(max_tokens=1000, ignore_eos=True, stop=[text[6:9]])
+        wait_until(lambda: self.stopped() == before + 1, what="counted as a stop")
+
+    def stopped(self):
+        lines = request(self.port, "GET", "/metrics")[1].splitlines()
+        return sum(float(l.rsplit(" ", 1)[1]) for l in lines
+                   if l.startswith("vllm:request_success_total{") and 'finished_reason="stop"' in l)
 
     def test_request_id_is_used_and_returned(self):
         status, body, headers = post(self.port, "/v1/completions", {"prompt": PROMPT, "max_tokens": 1},
@@ -260,6 +303,73 @@ class Tls(harness.ServingTest):
                 except OSError:
                     return False
             wait_until(ready, harness.START_SECONDS, "https answers")
+
+
+class Names(harness.ServingTest):
+    def test_as_vllm_it_listens_everywhere_and_warns(self):
+        with tempfile.TemporaryDirectory() as folder:
+            link = pathlib.Path(folder) / "vllm"
+            link.symlink_to(pathlib.Path(harness.BATON).resolve())
+            port = harness.free_port()
+            process = harness.Process("vllm", ["serve", harness.TINY, "--port", str(port), "--max_model_len", "1k",
+                                               "--enforce-eager", "--kv-cache-memory-bytes", "64M"], port,
+                                      program=str(link))
+            self.processes.append(process)
+            process.wait_ready()
+            self.assertIn("without --api-key", process.tail())
+            self.assertIn("--enforce-eager", process.tail())
+            self.assertEqual(request(port, "GET", "/v1/models")[1]["data"][0]["max_model_len"], 1000)
+
+    def test_what_is_not_there_is_refused_at_start(self):
+        for flags in (["--tensor-parallel-size", "4"], ["--speculative-config", '{"method": "mtp"}'],
+                      ["--quantization", "ascend"], ["--no-such-flag"], ["--max-model-len", "many"]):
+            run = subprocess.run([harness.BATON, "serve", harness.TINY, *flags], capture_output=True, text=True, timeout=30)
+            self.assertEqual(run.returncode, 2, (flags, run.stderr))
+            self.assertIn(flags[0].lstrip("-"), run.stderr.replace("_", "-"))
+
+    def test_a_model_that_is_not_there_lists_where_it_looked(self):
+        run = subprocess.run([harness.BATON, "serve", "Eco-Tech/Kimi-K2.6-W4A8"], capture_output=True, text=True, timeout=30)
+        self.assertEqual(run.returncode, 2)
+        self.assertIn("models--Eco-Tech--Kimi-K2.6-W4A8", run.stderr)
+
+
+class BrokenFiles(harness.ServingTest):
+    """A broken checkpoint ends the start with an error; it never crashes or hangs."""
+
+    def start(self, path):
+        run = subprocess.run([harness.BATON, "serve", str(path), "--port", str(harness.free_port())], capture_output=True,
+                             text=True, timeout=60)
+        self.assertIn(run.returncode, (1, 2), (path, run.returncode, run.stderr[-500:]))
+        self.assertRegex(run.stderr, "baton serve: (error: )?.+")
+
+    def test_every_kind_of_break(self):
+        import shutil
+        for name, edit in {
+            "no_config": lambda f: (f / "config.json").unlink(),
+            "config_not_json": lambda f: (f / "config.json").write_text("{"),
+            "config_wrong_type": lambda f: (f / "config.json").write_text('{"model_type": 5}'),
+            "other_architecture": lambda f: (f / "config.json").write_text('{"model_type": "mamba"}'),
+            "weights_truncated": lambda f: (f / "model.safetensors").write_bytes(
+                (f / "model.safetensors").read_bytes()[:100000]),
+            "weights_header_absurd": lambda f: (f / "model.safetensors").write_bytes(b"\xff" * 64),
+            "weights_empty": lambda f: (f / "model.safetensors").write_bytes(b""),
+            "tokenizer_truncated": lambda f: (f / "tokenizer.json").write_bytes(
+                (f / "tokenizer.json").read_bytes()[:5000]),
+            "tokenizer_missing": lambda f: (f / "tokenizer.json").unlink(),
+        }.items():
+            with self.subTest(name), tempfile.TemporaryDirectory() as folder:
+                copy = pathlib.Path(folder) / name
+                shutil.copytree(harness.TINY, copy)
+                edit(copy)
+                self.start(copy)
+
+    def test_a_file_that_is_no_gguf(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, data in (("short.gguf", b"GGUF"), ("text.gguf", b"hello" * 100),
+                               ("absurd.gguf", b"GGUF\x03\x00\x00\x00" + b"\xff" * 100)):
+                path = pathlib.Path(folder) / name
+                path.write_bytes(data)
+                self.start(path)
 
 
 class Shutdown(harness.ServingTest):

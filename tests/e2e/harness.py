@@ -32,10 +32,10 @@ def free_port():
 class Process:
     """One baton process; its output goes to a file that a failing test prints."""
 
-    def __init__(self, name, arguments, port, env=None):
+    def __init__(self, name, arguments, port, env=None, program=BATON):
         self.name, self.port, self.killed = name, port, False
         self.log = tempfile.NamedTemporaryFile("w+", prefix=f"baton-{name}-", suffix=".log", delete=False)
-        self.popen = subprocess.Popen([BATON, *arguments], stdout=self.log, stderr=subprocess.STDOUT,
+        self.popen = subprocess.Popen([program, *arguments], stdout=self.log, stderr=subprocess.STDOUT,
                                       env={**os.environ, **(env or {})})
 
     def wait_ready(self, path="/health"):

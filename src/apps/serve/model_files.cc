@@ -31,7 +31,8 @@ std::vector<T> array_of(const json& config, const char* key) {
     if constexpr (std::is_same_v<T, std::string>) {
       values.push_back(entry.is_string() ? entry.get<std::string>() : std::string());
     } else {
-      values.push_back(entry.is_number() ? entry.get<T>() : T{});
+      const bool fits = std::is_floating_point_v<T> ? entry.is_number() : entry.is_number_integer();
+      values.push_back(fits ? entry.get<T>() : T{});
     }
   }
   return values;
@@ -77,7 +78,8 @@ text::GgufTokenizerData gguf_tokenizer_data(const json& metadata) {
 // of which "default" counts).
 Result<std::string> folder_template(const weights::Checkpoint& checkpoint) {
   const fs::path file = fs::path(checkpoint.path()) / "chat_template.jinja";
-  if (fs::exists(file)) return read_text_file(file.string());
+  std::error_code error;
+  if (fs::exists(file, error)) return read_text_file(file.string());
   const json& config = checkpoint.tokenizer_config();
   const auto it = config.find("chat_template");
   if (it == config.end()) return std::string();

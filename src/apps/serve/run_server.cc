@@ -43,11 +43,6 @@ std::string tokenizer_hash(const text::Tokenizer& tokenizer) {
 
 void log_start(const ServeSetup& setup, const engine::Engine& engine, int port) {
   const auto& config = engine.config();
-  const auto stats = engine.stats();
-  const int64_t tokens = stats.kv_blocks_total * config.block_size;
-  log_info("KV cache size: {} tokens in {} blocks of {}", tokens, stats.kv_blocks_total, config.block_size);
-  log_info("Maximum concurrency for {} tokens per request: {:.2f}x", config.max_model_len,
-           static_cast<double>(tokens) / config.max_model_len);
   log_info("model={} isa={} threads={} max_model_len={} listening={}:{}", setup.model_path, tensor::isa_name(setup.isa),
            setup.threads, config.max_model_len, setup.server.http.listen.host, port);
   log_info("Application startup complete.");

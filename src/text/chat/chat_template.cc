@@ -15,6 +15,10 @@ class JinjaChatTemplate : public ChatTemplate {
 
   Result<std::string> render(const nlohmann::ordered_json& variables) const override {
     if (!variables.is_object()) return fail(Code::kInvalidArgument, "template variables must be a JSON object");
+    if (variables.size() > kVariablesMax) {
+      return fail(Code::kInvalidArgument, "{} template variables; at most {} are taken", variables.size(),
+                  kVariablesMax);
+    }
     jinja::Interpreter interpreter(options_.limits, options_.now);
     for (const auto& [name, json] : variables.items()) {
       auto value = jinja::value_from_json(interpreter, json);

@@ -100,10 +100,42 @@ TEST(ChatTemplate, EndlessWorkIsCutOff) {
            "{{ 'x'.ljust(99999999999) }}",
            "{{ ('a'*100000)|replace('a', 'b'*100000) }}",
            "{{ 'x\n'|indent(999999999) }}",
+           // Values that hold one another twice, 60 deep: 2^60 steps to compare, to hash or to sort.
+           "{% set ns = namespace(a=[1], b=[1]) %}{% for i in range(60) %}{% set ns.a = [ns.a, ns.a] %}"
+           "{% set ns.b = [ns.b, ns.b] %}{% endfor %}{{ ns.a == ns.b }}",
+           "{% set ns = namespace(a=[1], b=[1]) %}{% for i in range(60) %}{% set ns.a = [ns.a, ns.a] %}"
+           "{% set ns.b = [ns.b, ns.b] %}{% endfor %}{{ ns.a < ns.b }}",
+           "{% set ns = namespace(a=[1], b=[1]) %}{% for i in range(60) %}{% set ns.a = [ns.a, ns.a] %}"
+           "{% set ns.b = [ns.b, ns.b] %}{% endfor %}{{ [ns.a, ns.b]|unique|list|length }}",
+           "{% set ns = namespace(a=(1,)) %}{% for i in range(60) %}{% set ns.a = (ns.a, ns.a) %}{% endfor %}"
+           "{{ {ns.a: 1} }}",
+           "{% set x = 'a' * 1000000 %}{% set y = 'a' * 1000000 %}"
+           "{% for i in range(20000) %}{% if x == y %}{% endif %}{% endfor %}",
+           "{% set x = 'a' * 1000000 %}{% for i in range(20000) %}{% if x|length %}{% endif %}{% endfor %}",
+           "{% set x = 'a' * 1000000 %}{% for i in range(20000) %}{% if x.startswith(x) %}{% endif %}{% endfor %}",
        }) {
     auto result = render(source, ordered_json::object(), options);
     EXPECT_FALSE(result.has_value()) << source;
   }
+}
+
+// The expected texts are PyPI jinja2 3.1.6's.
+TEST(ChatTemplate, NumbersAtTheEndsOf64Bits) {
+  for (const auto& [source, expected] : std::vector<std::pair<std::string, std::string>>{
+           {"{{ range(-9000000000000000000, 9000000000000000000, 6000000000000000000)|list }}",
+            "[-9000000000000000000, -3000000000000000000, 3000000000000000000]"},
+           {"{{ range(-9000000000000000000, 9000000000000000000, 6000000000000000000)[::-1]|list }}",
+            "[3000000000000000000, -3000000000000000000, -9000000000000000000]"},
+           {"{{ 'x'.zfill(-9223372036854775807 - 1) }}", "x"},
+           {"{{ 'x'.center(-9223372036854775807 - 1) }}", "x"},
+           {"{{ 'x'.ljust(-9223372036854775807 - 1) }}", "x"},
+           {"{{ 2.5|round(-9223372036854775807 - 1) }}", "0.0"}}) {
+    const auto result = render(source);
+    ASSERT_TRUE(result.has_value()) << source << ": " << result.error().message();
+    EXPECT_EQ(*result, expected) << source;
+  }
+  // Python's integers go on; ours end with an error.
+  EXPECT_FALSE(render("{{ 9223372036854775807|round(-1) }}").has_value());
 }
 
 TEST(ChatTemplate, DeepNestingIsRefusedNotCrashed) {
@@ -120,6 +152,14 @@ TEST(ChatTemplate, DeepNestingIsRefusedNotCrashed) {
   ordered_json deep = 1;
   for (int i = 0; i < 5'000; ++i) deep = ordered_json::array({std::move(deep)});
   EXPECT_FALSE(render("{{ x }}", {{"x", deep}}, golden_options()).has_value());
+}
+
+TEST(ChatTemplate, VariablesAreFew) {
+  ordered_json many = ordered_json::object();
+  for (size_t i = 0; i <= ChatTemplate::kVariablesMax; ++i) many[fmt::format("v{}", i)] = 1;
+  EXPECT_FALSE(render("x", many, golden_options()).has_value());
+  many.erase("v0");
+  EXPECT_EQ(render("{{ v1 }}", many, golden_options()).value(), "1");
 }
 
 TEST(ChatTemplate, LoopAndMacroValuesMayOutliveTheirBlocks) {

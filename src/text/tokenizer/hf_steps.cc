@@ -1,5 +1,6 @@
 #include "text/tokenizer/hf_steps.h"
 
+#include "text/tokenizer/step_bounds.h"
 #include "text/tokenizer/vocabulary.h"
 
 namespace baton::text {
@@ -237,13 +238,21 @@ std::string TokenDecoder::bytes(std::string spelling) const {
 
 Result<Normalizer> parse_normalizer(const Json& json) {
   Normalizer out;
-  BATON_TRY(each_component(json, "normalizers", [&](const Json& one) { return add_normalizer(one, out); }));
+  StepBounds bounds("normalizer", kTextGrowthMax);
+  BATON_TRY(each_component(json, "normalizers", [&](const Json& one) -> Result<void> {
+    BATON_TRY(bounds.add(normalizer_growth(one)));
+    return add_normalizer(one, out);
+  }));
   return out;
 }
 
 Result<ParsedPreTokenizer> parse_pre_tokenizer(const Json& json) {
   ParsedPreTokenizer out;
-  BATON_TRY(each_component(json, "pretokenizers", [&](const Json& one) { return add_pre_tokenizer(one, out); }));
+  StepBounds bounds("pre_tokenizer", kTextGrowthMax);
+  BATON_TRY(each_component(json, "pretokenizers", [&](const Json& one) -> Result<void> {
+    BATON_TRY(bounds.add(pre_tokenizer_growth(one)));
+    return add_pre_tokenizer(one, out);
+  }));
   return out;
 }
 
@@ -251,7 +260,11 @@ Result<TokenDecoder> parse_decoder(const Json& json) {
   if (json.is_null()) return unsupported("decoder", "null (which joins tokens with spaces)");
   TokenDecoder out;
   bool fused = false;
-  BATON_TRY(each_component(json, "decoders", [&](const Json& one) { return add_decoder(one, fused, out); }));
+  StepBounds bounds("decoder", kTokenGrowthMax);
+  BATON_TRY(each_component(json, "decoders", [&](const Json& one) -> Result<void> {
+    BATON_TRY(bounds.add(decoder_growth(one)));
+    return add_decoder(one, fused, out);
+  }));
   return out;
 }
 

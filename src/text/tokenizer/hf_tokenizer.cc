@@ -112,8 +112,8 @@ Result<void> Builder::index_added_tokens(const TokenDecoder& decoder) {
       // Such a token also reads as its normalised content, as in the library (0.23).
       SearchBudget budget(token.content.size());
       const std::string content = out_.normalizer.run(token.content, budget);
+      BATON_TRY(out_.normalized_tokens.add(token, content));  // refuses what is too long
       out_.vocabulary.set_bytes(token.id, decoder.bytes(content));
-      BATON_TRY(out_.normalized_tokens.add(token, content));
     } else {
       BATON_TRY((token.normalized ? out_.normalized_tokens : out_.raw_tokens).add(token, token.content));
     }

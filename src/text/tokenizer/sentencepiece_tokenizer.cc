@@ -8,6 +8,7 @@
 
 #include "text/tokenizer/added_tokens.h"
 #include "text/tokenizer/normalizer.h"
+#include "text/tokenizer/sentencepiece_check.h"
 #include "text/tokenizer/tokenizer_config.h"
 #include "text/tokenizer/unicode.h"
 #include "text/tokenizer/vocabulary.h"
@@ -112,6 +113,7 @@ bool adds_space(const sentencepiece::SentencePieceProcessor& processor) {
 }
 
 Result<SentencePieceParts> load(std::string_view model, const TokenizerConfig& config) {
+  BATON_TRY(check_sentencepiece_model(model));
   SentencePieceParts out;
   out.processor = std::make_unique<sentencepiece::SentencePieceProcessor>();
   const auto status = out.processor->LoadFromSerializedProto(absl::string_view(model.data(), model.size()));

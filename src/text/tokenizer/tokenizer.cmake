@@ -13,8 +13,10 @@ list(APPEND text_sources
   tokenizer/pre_tokenizer.cc
   tokenizer/regex.cc
   tokenizer/regex_translate.cc
+  tokenizer/sentencepiece_check.cc
   tokenizer/sentencepiece_tokenizer.cc
   tokenizer/spm_model.cc
+  tokenizer/step_bounds.cc
   tokenizer/tokenizer_config.cc
   tokenizer/unicode.cc
   tokenizer/vocabulary.cc)

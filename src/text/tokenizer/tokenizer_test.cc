@@ -9,6 +9,7 @@
 #include "text/detokenizer.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer/hf_tokenizer.h"
+#include "text/tokenizer/sentencepiece_tokenizer.h"
 #include "text/tokenizer/test_support.h"
 
 namespace baton::text {
@@ -162,6 +163,30 @@ TEST(TokenizerJson, WhatIsNotSupportedIsNamed) {
              R"({"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x"}},{"Sequence":{}}],"special_tokens":{}})");
        },
        Code::kInvalidArgument, "\"x\""},
+      {"normalizer doubles",
+       [](json& j) {
+         const auto twice = json::parse(R"({"type":"Replace","pattern":{"String":"a"},"content":"aa"})");
+         j["normalizer"] = {{"type", "Sequence"}, {"normalizers", json::array_t(40, twice)}};
+       },
+       Code::kOutOfRange, "1024 bytes of one"},
+      {"pre_tokenizer doubles",
+       [](json& j) {
+         const auto twice = json::parse(R"({"type":"Metaspace","replacement":"  ","prepend_scheme":"never"})");
+         j["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", json::array_t(40, twice)}};
+       },
+       Code::kOutOfRange, "1024 bytes of one"},
+      {"decoder doubles",
+       [](json& j) {
+         const auto twice = json::parse(R"({"type":"Replace","pattern":{"String":"a"},"content":"aa"})");
+         j["decoder"] = {{"type", "Sequence"}, {"decoders", json::array_t(40, twice)}};
+       },
+       Code::kOutOfRange, "16 bytes of one"},
+      {"many steps",
+       [](json& j) {
+         const json none = {{"type", "Strip"}};
+         j["normalizer"] = {{"type", "Sequence"}, {"normalizers", json::array_t(65, none)}};
+       },
+       Code::kOutOfRange, "64 steps"},
   };
   for (const Refusal& one : refusals) {
     json file = tiny();
@@ -245,6 +270,51 @@ TEST(GgufTokenizer, RefusesWithTheReason) {
   data = good;
   data.model = "llama";
   says(data, Code::kInvalidArgument, "scores");
+}
+
+std::string field(int number, std::string_view bytes) {
+  std::string out(1, static_cast<char>(number << 3 | 2));
+  size_t size = bytes.size();
+  for (; size > 0x7F; size >>= 7) out += static_cast<char>(size | 0x80);
+  return (out += static_cast<char>(size)).append(bytes);
+}
+
+// tokenizer.model with a map from "A" to "b" in place of its own, whose units `edit` may change.
+std::string with_character_map(std::function<void(std::vector<uint32_t>&)> edit, std::string_view replacements) {
+  std::vector<uint32_t> units(256, 0);
+  units['A'] = 1u << 10 | 1u << 8 | 'A';  // ends here, its value is at 'A' ^ 1
+  units['A' ^ 1] = 1u << 31;              // byte 0 of the replacements
+  edit(units);
+  const auto bytes = static_cast<uint32_t>(units.size() * 4);
+  std::string map(reinterpret_cast<const char*>(&bytes), 4);
+  map.append(reinterpret_cast<const char*>(units.data()), bytes).append(replacements);
+  return read_text(tokenizer_data("sp_bpe/tokenizer.model")) + field(3, field(2, map));
+}
+
+TEST(SentencePiece, MapsThatLeadOutsideAreRefused) {
+  const std::string_view b("b\0", 2);
+  const auto made = make_sentencepiece_tokenizer(with_character_map([](auto&) {}, b), "");
+  ASSERT_TRUE(made) << made.error().to_string();
+  EXPECT_EQ((*made)->encode("A", {}), (*made)->encode("b", {}));
+
+  for (const auto& [edit, replacements] :
+       std::vector<std::pair<std::function<void(std::vector<uint32_t>&)>, std::string_view>>{
+           {[](auto& units) { units[0] = 0x7FFFFE00; }, b},       // leads outside
+           {[](auto& units) { units[255] = 1u << 10 << 8; }, b},  // one block too far
+           {[](auto& units) { units['A' ^ 1] |= 2; }, b},         // no such replacement
+           {[](auto& units) { units.resize(200); }, b},           // ends inside of a block
+           {[](auto& units) { units.clear(); }, b},
+           {[](auto&) {}, ""},
+           {[](auto&) {}, "b"}}) {  // without its end
+    const auto refused = make_sentencepiece_tokenizer(with_character_map(edit, replacements), "");
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code(), Code::kInvalidArgument);
+    EXPECT_NE(refused.error().message().find("damaged"), std::string::npos) << refused.error().message();
+  }
+  const std::string whole = with_character_map([](auto&) {}, b);
+  for (size_t cut = 1; cut < 900; cut += 7) {
+    EXPECT_FALSE(make_sentencepiece_tokenizer(whole.substr(0, whole.size() - cut), ""));
+  }
 }
 
 TEST(LoadFolder, SaysWhatIsMissing) {

@@ -133,9 +133,14 @@ std::vector<Item> sliced(const std::vector<Item>& items, SliceRange range) {
 // A slice of a range is a range.
 Value range_part(const Sequence& whole, SliceRange slice, const Value& part) {
   auto range = std::make_shared<Sequence>(part.as_sequence());
-  range->range_start = whole.range_start + slice.start * whole.range_step;
-  range->range_stop = whole.range_start + slice.stop * whole.range_step;
-  range->range_step = whole.range_step * slice.step;
+  // Unsigned: what Python shows of a range with bounds beyond 64 bits is not worth an error.
+  const auto place = [&](int64_t at) {
+    return static_cast<int64_t>(static_cast<uint64_t>(whole.range_start) +
+                                static_cast<uint64_t>(at) * static_cast<uint64_t>(whole.range_step));
+  };
+  range->range_start = place(slice.start);
+  range->range_stop = place(slice.stop);
+  range->range_step = static_cast<int64_t>(static_cast<uint64_t>(whole.range_step) * static_cast<uint64_t>(slice.step));
   return Value::sequence(Kind::kRange, std::move(range));
 }
 
@@ -183,6 +188,7 @@ Result<Value> Interpreter::get_item(const Value& object, const Value& key) {
   }
   std::string shown;
   BATON_TRY(append_repr(shown, key, text_limit()));
+  BATON_TRY(spend_bytes(shown.size()));
   return Value::undefined(fmt::format("{} has no element {}", object_repr(object), shown));
 }
 

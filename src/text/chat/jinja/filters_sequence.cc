@@ -10,10 +10,13 @@ namespace baton::text::jinja {
 
 namespace {
 
-Result<Value> filter_length(Interpreter&, const Value& input, Arguments& arguments) {
+Result<Value> filter_length(Interpreter& in, const Value& input, Arguments& arguments) {
   BATON_TRY(bind("length", arguments, {}));
   if (input.is_undefined()) return Value::integer(0);
-  if (input.is_string()) return Value::integer(static_cast<int64_t>(code_point_count(input.as_string())));
+  if (input.is_string()) {
+    BATON_TRY(in.spend_steps(static_cast<int64_t>(input.as_string().size() / 64)));
+    return Value::integer(static_cast<int64_t>(code_point_count(input.as_string())));
+  }
   if (input.is(Kind::kDict)) return Value::integer(static_cast<int64_t>(input.as_dict().entries.size()));
   if (input.is_sequence()) return Value::integer(static_cast<int64_t>(input.as_sequence().items.size()));
   return fail(Code::kInvalidArgument, "object of type '{}' has no len()", type_name(input));
@@ -64,8 +67,8 @@ Result<Value> filter_reverse(Interpreter& in, const Value& input, Arguments& arg
   BATON_TRY(bind("reverse", arguments, {}));
   if (input.is_string()) {
     std::string text;
+    BATON_TRY(in.spend_bytes(input.as_string().size() * sizeof(std::string_view)));
     std::vector<std::string_view> points = code_points(input.as_string());
-    BATON_TRY(in.spend_bytes(points.size() * sizeof(std::string_view)));
     for (auto it = points.rbegin(); it != points.rend(); ++it) text += *it;
     return in.make_string(std::move(text));
   }

@@ -105,7 +105,7 @@ Result<Value> filter_abs(Interpreter&, const Value& input, Arguments& arguments)
 double round_half_even(double value, int64_t precision) {
   if (std::isnan(value) || std::isinf(value) || precision > 300) return value;
   if (precision >= 0) return std::strtod(fmt::format("{:.{}f}", value, static_cast<int>(precision)).c_str(), nullptr);
-  double unit = std::pow(10.0, static_cast<double>(-precision));
+  double unit = std::pow(10.0, -static_cast<double>(precision));
   return std::isinf(unit) ? 0.0 : std::nearbyint(value / unit) * unit;
 }
 
@@ -123,7 +123,9 @@ Result<Value> filter_round(Interpreter&, const Value& input, Arguments& argument
   if (method == "common") {
     if (input.is_integral() && precision >= 0) return Value::integer(input.as_int());
     double rounded = round_half_even(input.as_double(), precision);
-    return input.is_integral() ? Value::integer(static_cast<int64_t>(rounded)) : Value::real(rounded);
+    if (!input.is_integral()) return Value::real(rounded);
+    if (std::fabs(rounded) >= 0x1p63) return fail(Code::kOutOfRange, "round: the result is not within 64 bits");
+    return Value::integer(static_cast<int64_t>(rounded));
   }
   if (method != "ceil" && method != "floor") {
     return fail(Code::kInvalidArgument, "method must be common, ceil or floor");

@@ -31,7 +31,9 @@ Result<Value> global_range(Interpreter& in, const Value&, Arguments& arguments) 
   BATON_TRY(in.spend_bytes(count * sizeof(Value)));
   auto sequence = std::make_shared<Sequence>();
   for (uint64_t i = 0; i < count; ++i) {
-    sequence->items.push_back(Value::integer(start + static_cast<int64_t>(i) * step));
+    // Unsigned: the distance from the start may be beyond 63 bits.
+    const uint64_t item = static_cast<uint64_t>(start) + i * static_cast<uint64_t>(step);
+    sequence->items.push_back(Value::integer(static_cast<int64_t>(item)));
   }
   sequence->range_start = start;
   sequence->range_stop = stop;
@@ -78,6 +80,7 @@ Result<Value> global_namespace(Interpreter& in, const Value&, Arguments& argumen
   Namespace space;
   for (auto& [key, value] : dict.entries) {
     BATON_TRY_ASSIGN(std::string name, in.to_str(key));
+    BATON_TRY(in.spend_steps(Interpreter::names_cost(space.members.size())));
     space.set(name, std::move(value));
   }
   return in.make_namespace(std::move(space));

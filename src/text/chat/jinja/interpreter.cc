@@ -26,15 +26,18 @@ const Value* Scope::find_here(std::string_view name) const {
 Result<std::string> Interpreter::render(const Body& body) {
   std::string output;
   OutputGuard guard(*this, &output);
+  WorkMeter meter(limits_.steps_max);
   auto flow = execute_body(body);
-  if (flow.has_value()) return output;
-  if (raised_) return fail(flow.error());
-  return fail(flow.error().with_context(fmt::format("chat template, line {}", line_)));
+  auto done = flow.has_value() ? spend_steps(0) : Result<void>(fail(flow.error()));  // 0: the last compare counts too
+  if (done.has_value()) return output;
+  if (raised_) return fail(done.error());
+  return fail(done.error().with_context(fmt::format("chat template, line {}", line_)));
 }
 
 Result<void> Interpreter::spend_steps(int64_t steps) {
   steps_ += steps;
-  if (steps_ > limits_.steps_max) return fail(Code::kOutOfRange, "more than {} steps", limits_.steps_max);
+  if (steps_ > limits_.steps_max || WorkMeter::is_spent())
+    return fail(Code::kOutOfRange, "more than {} steps", limits_.steps_max);
   return {};
 }
 

@@ -57,6 +57,8 @@ class Interpreter {
   // Budgets. Every walk and every copy asks first.
   Result<void> spend_steps(int64_t steps);
   Result<void> spend_bytes(size_t bytes);
+  // Steps for a walk over names of variables or members, which are few in any template that is meant to be used.
+  static int64_t names_cost(size_t names) { return static_cast<int64_t>(names / 16); }
   TextLimit text_limit() const { return {.bytes_max = limits_.text_bytes_max}; }
 
   // Makers that keep the budgets.

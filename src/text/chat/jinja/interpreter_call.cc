@@ -14,6 +14,7 @@ Value Interpreter::define_macro(const MacroDefinition& definition) {
 
 Result<void> Interpreter::execute_macro(const Statement& statement) {
   BATON_TRY(spend_bytes(sizeof(Callable) + sizeof(MacroClosure)));
+  BATON_TRY(spend_steps(names_cost(scope_->variables.size())));
   scope_->set(statement.macro->name, define_macro(*statement.macro));
   return {};
 }

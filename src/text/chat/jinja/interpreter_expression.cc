@@ -21,6 +21,9 @@ Result<Value> Interpreter::evaluate(const Expression& expression) {
     case ExpressionKind::kConstant:
       return expression.constant;
     case ExpressionKind::kName:
+      for (const Scope* scope = scope_; scope != nullptr; scope = scope->parent) {
+        BATON_TRY(spend_steps(names_cost(scope->variables.size())));
+      }
       return lookup(expression.name);
     case ExpressionKind::kList:
       return evaluate_items(expression, Kind::kList);

@@ -162,6 +162,7 @@ Result<void> Interpreter::execute_with(const Statement& statement) {
 Result<void> Interpreter::assign(const Target& target, Value value) {
   if (target.form == Target::Form::kName) {
     BATON_TRY(spend_bytes(sizeof(Value)));
+    BATON_TRY(spend_steps(names_cost(scope_->variables.size())));
     scope_->set(target.name, std::move(value));
     return {};
   }
@@ -171,6 +172,7 @@ Result<void> Interpreter::assign(const Target& target, Value value) {
       return fail(Code::kInvalidArgument, "cannot assign attribute on non-namespace object");
     }
     BATON_TRY(spend_bytes(sizeof(Value)));
+    BATON_TRY(spend_steps(names_cost(space.as_namespace().members.size())));
     space.as_namespace().set(target.member, std::move(value));
     return {};
   }

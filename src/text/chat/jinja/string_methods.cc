@@ -62,9 +62,11 @@ struct Window {
   bool past_end;  // start lies beyond the text: nothing is ever found
 };
 
-Result<Window> window_of(std::string_view function, std::string_view text, const Value* start, const Value* end) {
+Result<Window> window_of(Interpreter& in, std::string_view function, std::string_view text, const Value* start,
+                         const Value* end) {
   BATON_TRY_ASSIGN(int64_t first, int_or(function, start, 0));
   if (first == 0 && (end == nullptr || end->is(Kind::kNone))) return Window{text, 0, false};
+  BATON_TRY(in.spend_steps(static_cast<int64_t>(text.size() / 16)));
   auto count = static_cast<int64_t>(code_point_count(text));
   BATON_TRY_ASSIGN(int64_t last, int_or(function, end, count));
   if (first < 0) first = std::max<int64_t>(first + count, 0);
@@ -80,7 +82,7 @@ template <bool kEnd>
 Result<Value> method_affix(Interpreter& in, const Value& self, Arguments& arguments) {
   std::string_view function = kEnd ? "endswith" : "startswith";
   BATON_TRY_ASSIGN(auto bound, bind(function, arguments, {"affix", "start", "end"}, 1));
-  BATON_TRY_ASSIGN(Window window, window_of(function, self.as_string(), bound[1], bound[2]));
+  BATON_TRY_ASSIGN(Window window, window_of(in, function, self.as_string(), bound[1], bound[2]));
   std::vector<Value> choices = {*bound[0]};
   if (bound[0]->is(Kind::kTuple)) choices = bound[0]->as_sequence().items;
   BATON_TRY(in.spend_steps(static_cast<int64_t>(choices.size())));
@@ -89,6 +91,7 @@ Result<Value> method_affix(Interpreter& in, const Value& self, Arguments& argume
       return fail(Code::kInvalidArgument, "{} first arg must be str or a tuple of str, not {}", function,
                   type_name(choice));
     }
+    BATON_TRY(in.spend_steps(static_cast<int64_t>(choice.as_string().size() / 64)));
     bool matches = kEnd ? window.text.ends_with(choice.as_string()) : window.text.starts_with(choice.as_string());
     if (matches && !window.past_end) return Value::boolean(true);
   }
@@ -101,7 +104,7 @@ template <Search kWhat>
 Result<Value> method_search(Interpreter& in, const Value& self, Arguments& arguments) {
   BATON_TRY_ASSIGN(auto bound, bind("find", arguments, {"sub", "start", "end"}, 1));
   BATON_TRY_ASSIGN(std::string_view needle, need_string("find", *bound[0]));
-  BATON_TRY_ASSIGN(Window window, window_of("find", self.as_string(), bound[1], bound[2]));
+  BATON_TRY_ASSIGN(Window window, window_of(in, "find", self.as_string(), bound[1], bound[2]));
   BATON_TRY(in.spend_steps(static_cast<int64_t>(self.as_string().size() / 16)));
   if (kWhat == Search::kCount) {
     return Value::integer(window.past_end ? 0 : static_cast<int64_t>(count_of(window.text, needle)));
@@ -229,7 +232,7 @@ Result<Value> method_justify(Interpreter& in, const Value& self, Arguments& argu
     return fail(Code::kInvalidArgument, "The fill character must be exactly one character long");
   }
   auto length = static_cast<int64_t>(code_point_count(self.as_string()));
-  int64_t missing = std::max<int64_t>(width - length, 0);
+  int64_t missing = width > length ? width - length : 0;
   if (missing > static_cast<int64_t>(in.limits().text_bytes_max)) return fail(Code::kOutOfRange, "a field too wide");
   int64_t left = kAlign == '<' ? 0 : missing;
   if (kAlign == '^') left = missing / 2 + (missing & width & 1);
@@ -244,7 +247,8 @@ Result<Value> method_zfill(Interpreter& in, const Value& self, Arguments& argume
   BATON_TRY_ASSIGN(auto bound, bind("zfill", arguments, {"width"}, 1));
   BATON_TRY_ASSIGN(int64_t width, need_int("zfill", *bound[0]));
   std::string text = self.as_string();
-  int64_t missing = width - static_cast<int64_t>(code_point_count(text));
+  auto length = static_cast<int64_t>(code_point_count(text));
+  int64_t missing = width > length ? width - length : 0;
   if (missing > static_cast<int64_t>(in.limits().text_bytes_max)) return fail(Code::kOutOfRange, "a field too wide");
   bool is_signed = text.starts_with('-') || text.starts_with('+');
   if (missing > 0) text.insert(is_signed ? 1 : 0, static_cast<size_t>(missing), '0');

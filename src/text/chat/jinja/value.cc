@@ -1,7 +1,9 @@
 #include "text/chat/jinja/value.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
+#include <utility>
 
 #include "text/chat/jinja/loop_state.h"
 
@@ -35,11 +37,33 @@ Result<int> compare_items(const std::vector<Value>& a, const std::vector<Value>&
   return a.size() < b.size() ? -1 : (a.size() > b.size() ? 1 : 0);
 }
 
+constexpr size_t kBytesPerStep = 64;
+
+WorkMeter*& this_threads_meter() {
+  thread_local WorkMeter* meter = nullptr;
+  return meter;
+}
+
 bool orderable_sequences(const Value& a, const Value& b) {
   return a.kind() == b.kind() && (a.is(Kind::kList) || a.is(Kind::kTuple));
 }
 
 }  // namespace
+
+WorkMeter::WorkMeter(int64_t limit) : left_(limit), outer_(std::exchange(this_threads_meter(), this)) {}
+WorkMeter::~WorkMeter() { this_threads_meter() = outer_; }
+
+bool WorkMeter::is_spent() {
+  const WorkMeter* meter = this_threads_meter();
+  return meter != nullptr && meter->left_ < 0;
+}
+
+bool WorkMeter::spend(size_t work) {
+  WorkMeter* meter = this_threads_meter();
+  if (meter == nullptr) return true;
+  if (meter->left_ >= 0) meter->left_ -= static_cast<int64_t>(work);
+  return meter->left_ >= 0;
+}
 
 Value Value::undefined(std::string message) {
   return Value(Kind::kUndefined, std::make_shared<const std::string>(std::move(message)));
@@ -197,6 +221,7 @@ std::string_view type_name(const Value& value) {
 }
 
 bool equal(const Value& a, const Value& b) {
+  if (!WorkMeter::spend(1)) return false;
   if (a.is_integral() && b.is_integral()) return a.as_int() == b.as_int();
   if (a.is_number() && b.is_number()) return a.as_double() == b.as_double();
   if (a.kind() != b.kind()) return false;
@@ -205,7 +230,8 @@ bool equal(const Value& a, const Value& b) {
     case Kind::kNone:
       return true;
     case Kind::kString:
-      return a.as_string() == b.as_string();
+      if (a.as_string().size() != b.as_string().size()) return false;
+      return WorkMeter::spend(a.as_string().size() / kBytesPerStep) && a.as_string() == b.as_string();
     case Kind::kDict:
       return equal_dicts(a.as_dict(), b.as_dict());
     case Kind::kList:
@@ -227,6 +253,7 @@ Result<int> compare(const Value& a, const Value& b, std::string_view op) {
     return a.as_double() < b.as_double() ? -1 : (a.as_double() > b.as_double() ? 1 : 0);
   }
   if (a.is_string() && b.is_string()) {
+    WorkMeter::spend(std::min(a.as_string().size(), b.as_string().size()) / kBytesPerStep);
     int order = a.as_string().compare(b.as_string());  // UTF-8 sorts as code points do
     return order < 0 ? -1 : (order > 0 ? 1 : 0);
   }
@@ -236,6 +263,7 @@ Result<int> compare(const Value& a, const Value& b, std::string_view op) {
 }
 
 bool hashable(const Value& value) {
+  if (!WorkMeter::spend(1)) return false;
   if (value.is(Kind::kTuple)) {
     for (const Value& item : value.as_sequence().items) {
       if (!hashable(item)) return false;
@@ -246,8 +274,12 @@ bool hashable(const Value& value) {
 }
 
 size_t hash_of(const Value& value) {
+  if (!WorkMeter::spend(1)) return 0;
   if (value.is_number()) return std::hash<double>{}(value.as_double());
-  if (value.is_string()) return std::hash<std::string>{}(value.as_string());
+  if (value.is_string()) {
+    WorkMeter::spend(value.as_string().size() / kBytesPerStep);
+    return std::hash<std::string>{}(value.as_string());
+  }
   size_t hash = static_cast<size_t>(value.kind());
   if (value.is(Kind::kTuple)) {
     for (const Value& item : value.as_sequence().items) hash = hash * 1000003 ^ hash_of(item);

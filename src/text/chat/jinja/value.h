@@ -165,6 +165,23 @@ struct Callable {
 
 // "str", "int", "NoneType", "dict", ...
 std::string_view type_name(const Value& value);
+// A list may hold another twice, and that again: a walk over it can take 2^depth steps. What equal(), compare(),
+// hashable() and hash_of() walk on this thread is counted while a meter lives; once it is spent they give up, and what
+// they say then means nothing.
+class WorkMeter {
+ public:
+  explicit WorkMeter(int64_t limit);
+  ~WorkMeter();
+  WorkMeter(const WorkMeter&) = delete;
+  WorkMeter& operator=(const WorkMeter&) = delete;
+  static bool is_spent();          // of this thread's meter, if there is one
+  static bool spend(size_t work);  // false once it is spent
+
+ private:
+  int64_t left_;
+  WorkMeter* outer_;
+};
+
 // Equality as Python's ==; never fails.
 bool equal(const Value& a, const Value& b);
 // <0, 0, >0. Error: the TypeError that Python's < raises, or an undefined operand's message. `op` is for the message.

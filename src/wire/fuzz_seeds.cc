@@ -1,0 +1,93 @@
+// Writes the seed corpus of wire_fuzz: a frame of each message and the kv_transfer_params of each role.
+//
+//   wire_fuzz_seeds FOLDER     makes FOLDER/*, one small whole input each
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "wire/handoff_messages.h"
+#include "wire/kv_transfer_params.h"
+
+namespace baton::wire {
+namespace {
+
+EngineIdentity identity() {
+  EngineIdentity id;
+  id.software_version = "0.1";
+  id.engine_id = "p";
+  id.model_fingerprint = "f00d";
+  id.layout = {.kind = "gqa", .dtype = "bf16", .layers = 2, .kv_heads = 1, .head_dim = 64, .block_size = 16};
+  id.layer_names = {"a", "b"};
+  id.profile = {.isa = "avx2", .kernel_revision = 1, .onednn_version = "2.6"};
+  return id;
+}
+
+std::vector<Message> messages() {
+  return {Hello{identity()},
+          HelloReply{identity(), 10, 30000, ShmLocation{"boot", 4, 5, {6, 7}, 8, 9}},
+          HelloReply{identity(), 1, 2, std::nullopt},
+          OfferQuery{1, 2},
+          OfferReply{1, 2, 33, {4, 5, 6}, {7, 8, 9}},
+          Renew{1, {2, 3}},
+          RenewReply{1, {3}},
+          EndOffer{1, 2, true},
+          EndReply{1, 2, true},
+          ReadBlocks{1, 2, 3, 4},
+          BlockData{1, 2, 3, 4, 5, 6, 7, {8, 9}},
+          ErrorReply{1, 2, Code::kNotFound, "no such offer"}};
+}
+
+std::vector<KvTransferParams> params() {
+  KvTransferParams to_p;
+  to_p.do_remote_decode = true;
+  to_p.baton_seed = 7;
+  KvTransferParams from_p;
+  from_p.do_remote_prefill = true;
+  from_p.remote_engine_id = "p";
+  from_p.remote_request_id = "cmpl-1";
+  from_p.remote_host = "127.0.0.1";
+  from_p.remote_port = 20001;
+  from_p.remote_block_ids = {{1, 2}, {3}};
+  from_p.remote_num_prompt_tokens = 33;
+  from_p.remote_block_size = 16;
+  from_p.last_token_id = 42;
+  from_p.baton_offer_id = 5;
+  from_p.kv_lease_duration_s = 30;
+  return {to_p, from_p};
+}
+
+bool put(const std::filesystem::path& path, const char* bytes, size_t size) {
+  std::ofstream file(path, std::ios::binary);
+  file.write(bytes, static_cast<std::streamsize>(size));
+  return file.good();
+}
+
+bool make_seeds(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  bool all_written = !error;
+  int number = 0;
+  for (const Message& message : messages()) {
+    const auto frame = encode_frame(message);
+    const auto* bytes = reinterpret_cast<const char*>(frame.data());
+    all_written = put(folder / fmt::format("frame_{}", number++), bytes, frame.size()) && all_written;
+  }
+  for (const KvTransferParams& one : params()) {
+    const std::string text = one.to_json().dump();
+    all_written = put(folder / fmt::format("params_{}", number++), text.data(), text.size()) && all_written;
+  }
+  return all_written;
+}
+
+}  // namespace
+}  // namespace baton::wire
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fputs("usage: wire_fuzz_seeds FOLDER\n", stderr);
+    return 2;
+  }
+  if (baton::wire::make_seeds(argv[1])) return 0;
+  std::fprintf(stderr, "can't write the seeds of wire_fuzz into %s\n", argv[1]);
+  return 1;
+}
