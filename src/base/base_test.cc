@@ -1,4 +1,5 @@
-// What base must never get wrong: errors keep their words, readers never read past the end, the pool runs each part once.
+// What base must never get wrong: errors keep their words, readers never read past the end, the pool runs each part
+// once.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +11,7 @@
 #include "base/byte_codec.h"
 #include "base/compute_pool.h"
 #include "base/hash.h"
+#include "base/json_depth.h"
 #include "base/metrics.h"
 #include "base/status.h"
 
@@ -71,6 +73,12 @@ TEST(Hash, PublishedVectors) {
   stream.update(std::as_bytes(std::span("ab", 2)));
   stream.update(std::as_bytes(std::span("c", 1)));
   EXPECT_EQ(stream.digest(), xxh3_64(std::as_bytes(std::span("abc", 3))));
+}
+
+TEST(JsonDepth, BracketsInStringsDoNotCount) {
+  EXPECT_FALSE(json_nests_deeper_than(R"({"a": "[[[[\"[["})", 1));
+  EXPECT_FALSE(json_nests_deeper_than("[[],[]]", 2));
+  EXPECT_TRUE(json_nests_deeper_than("[[[", 2));
 }
 
 TEST(BoundedQueue, FullAndClosedRefuse) {

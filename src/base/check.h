@@ -12,8 +12,8 @@ namespace baton {
 }  // namespace baton
 
 // BATON_CHECK(free_count >= 0);  BATON_CHECK(a == b, "a={} b={}", a, b);
-#define BATON_CHECK(condition, ...)                                                                              \
-  do {                                                                                                           \
-    if (!(condition)) [[unlikely]]                                                                               \
-      ::baton::check_failed(__FILE__, __LINE__, #condition, ::fmt::format("" __VA_ARGS__));                      \
+#define BATON_CHECK(condition, ...)                                                         \
+  do {                                                                                      \
+    if (!(condition)) [[unlikely]]                                                          \
+      ::baton::check_failed(__FILE__, __LINE__, #condition, ::fmt::format("" __VA_ARGS__)); \
   } while (false)

@@ -30,8 +30,6 @@ class ManualClock final : public Clock {
   TimePoint now_{std::chrono::seconds(1000)};
 };
 
-inline double seconds_between(TimePoint from, TimePoint to) {
-  return std::chrono::duration<double>(to - from).count();
-}
+inline double seconds_between(TimePoint from, TimePoint to) { return std::chrono::duration<double>(to - from).count(); }
 
 }  // namespace baton

@@ -56,8 +56,10 @@ void ComputePool::run(const std::function<void(int)>& body) {
   }
   body(0);
   while (running_.load(std::memory_order_acquire) != 0) {
-    if (spin_us_ > 0) _mm_pause();
-    else std::this_thread::yield();
+    if (spin_us_ > 0)
+      _mm_pause();
+    else
+      std::this_thread::yield();
   }
 }
 

@@ -11,10 +11,14 @@ namespace {
 
 spdlog::level::level_enum to_spdlog(LogLevel level) {
   switch (level) {
-    case LogLevel::kDebug: return spdlog::level::debug;
-    case LogLevel::kInfo: return spdlog::level::info;
-    case LogLevel::kWarning: return spdlog::level::warn;
-    case LogLevel::kError: return spdlog::level::err;
+    case LogLevel::kDebug:
+      return spdlog::level::debug;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarning:
+      return spdlog::level::warn;
+    case LogLevel::kError:
+      return spdlog::level::err;
   }
   return spdlog::level::info;
 }
@@ -37,11 +41,16 @@ void set_log_level(LogLevel level) { logger().set_level(to_spdlog(level)); }
 bool set_log_level(std::string_view name) {
   std::string upper(name);
   std::transform(upper.begin(), upper.end(), upper.begin(), [](unsigned char c) { return std::toupper(c); });
-  if (upper == "DEBUG") set_log_level(LogLevel::kDebug);
-  else if (upper == "INFO") set_log_level(LogLevel::kInfo);
-  else if (upper == "WARNING" || upper == "WARN") set_log_level(LogLevel::kWarning);
-  else if (upper == "ERROR" || upper == "CRITICAL") set_log_level(LogLevel::kError);
-  else return false;
+  if (upper == "DEBUG")
+    set_log_level(LogLevel::kDebug);
+  else if (upper == "INFO")
+    set_log_level(LogLevel::kInfo);
+  else if (upper == "WARNING" || upper == "WARN")
+    set_log_level(LogLevel::kWarning);
+  else if (upper == "ERROR" || upper == "CRITICAL")
+    set_log_level(LogLevel::kError);
+  else
+    return false;
   return true;
 }
 

@@ -65,29 +65,29 @@ inline std::unexpected<Status> fail(Status status) { return std::unexpected<Stat
 
 // BATON_TRY(do_it());                 returns the error of a Result<void> (or any Result whose value is not wanted)
 // BATON_TRY_ASSIGN(auto x, read());   declares or assigns x, or returns the error
-#define BATON_TRY(expr)                                                          \
-  do {                                                                           \
+#define BATON_TRY(expr)                                                             \
+  do {                                                                              \
     if (auto baton_try_result = (expr); !baton_try_result.has_value()) [[unlikely]] \
       return std::unexpected<::baton::Status>(std::move(baton_try_result).error()); \
   } while (false)
 
 #define BATON_TRY_ASSIGN(lhs, expr) BATON_TRY_ASSIGN_INNER(lhs, expr, BATON_CONCAT(baton_try_, __LINE__))
-#define BATON_TRY_ASSIGN_INNER(lhs, expr, name)                             \
-  auto name = (expr);                                                       \
-  if (!name.has_value()) [[unlikely]]                                       \
-    return std::unexpected<::baton::Status>(std::move(name).error());       \
+#define BATON_TRY_ASSIGN_INNER(lhs, expr, name)                       \
+  auto name = (expr);                                                 \
+  if (!name.has_value()) [[unlikely]]                                 \
+    return std::unexpected<::baton::Status>(std::move(name).error()); \
   lhs = std::move(name).value()
 
 // The same two inside a coroutine.
-#define BATON_CO_TRY(expr)                                                          \
-  do {                                                                              \
-    if (auto baton_try_result = (expr); !baton_try_result.has_value()) [[unlikely]] \
+#define BATON_CO_TRY(expr)                                                             \
+  do {                                                                                 \
+    if (auto baton_try_result = (expr); !baton_try_result.has_value()) [[unlikely]]    \
       co_return std::unexpected<::baton::Status>(std::move(baton_try_result).error()); \
   } while (false)
 
 #define BATON_CO_TRY_ASSIGN(lhs, expr) BATON_CO_TRY_ASSIGN_INNER(lhs, expr, BATON_CONCAT(baton_try_, __LINE__))
-#define BATON_CO_TRY_ASSIGN_INNER(lhs, expr, name)                          \
-  auto name = (expr);                                                       \
-  if (!name.has_value()) [[unlikely]]                                       \
-    co_return std::unexpected<::baton::Status>(std::move(name).error());    \
+#define BATON_CO_TRY_ASSIGN_INNER(lhs, expr, name)                       \
+  auto name = (expr);                                                    \
+  if (!name.has_value()) [[unlikely]]                                    \
+    co_return std::unexpected<::baton::Status>(std::move(name).error()); \
   lhs = std::move(name).value()

@@ -26,8 +26,8 @@ void write_kv(const PagedKvView& cache, int layer, std::span<const SequenceSlice
 struct AttentionArgs {
   PagedKvView cache;
   int layer = 0;
-  int heads = 0;         // query heads, a multiple of cache.kv_heads
-  float scale = 0;       // of q.k, usually head_dim^-0.5
+  int heads = 0;             // query heads, a multiple of cache.kv_heads
+  float scale = 0;           // of q.k, usually head_dim^-0.5
   const float* q = nullptr;  // [rows, heads, head_dim]
   int64_t q_stride = 0;      // elements per row
   float* out = nullptr;      // [rows, heads, head_dim]

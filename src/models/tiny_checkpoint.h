@@ -1,5 +1,5 @@
-// Writes the tiny Llamas of tools/goldens/models_tiny_llama.py: weights are a fixed function of tensor and element, the same
-// here and there.
+// Writes the tiny Llamas of tools/goldens/models_tiny_llama.py: weights are a fixed function of tensor and element, the
+// same here and there.
 #pragma once
 
 #include <stdlib.h>

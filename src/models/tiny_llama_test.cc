@@ -1,5 +1,5 @@
-// Tiny Llamas in both layouts against a float64 reference (tools/goldens/models_tiny_llama.py), and bit-equal logits for any
-// step, block size and thread count.
+// Tiny Llamas in both layouts against a float64 reference (tools/goldens/models_tiny_llama.py), and bit-equal logits
+// for any step, block size and thread count.
 #include <gtest/gtest.h>
 
 #include <cmath>

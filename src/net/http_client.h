@@ -35,8 +35,8 @@ struct HttpClientRequest {
   HttpHeaders headers;  // Host, Content-Length and Connection are written by the client
   std::string body;
   Duration connect_timeout = std::chrono::seconds(5);
-  Duration head_timeout = std::chrono::seconds(600);  // until status and headers
-  Duration idle_timeout = std::chrono::seconds(600);  // between pieces of the body
+  Duration head_timeout = std::chrono::seconds(600);         // until status and headers
+  Duration idle_timeout = std::chrono::seconds(600);         // between pieces of the body
   std::shared_ptr<HttpCancellation> cancellation = nullptr;  // shared: its holder may leave first
 };
 

@@ -2,32 +2,14 @@
 
 #include <algorithm>
 
+#include "base/json_depth.h"
+
 namespace baton::proxy {
 namespace {
 
-constexpr int kMaxDepth = 200;
+constexpr int kMaxDepth = 200;       // what writes a body out again recurses
 constexpr double kImageLoad = 4096;  // about a thousand prompt tokens, however long its base64 is
 constexpr double kTokenLoad = 4;     // bytes of text per token
-
-// Deep nesting would exhaust the stack when the body is written out again.
-bool nested_too_deep(std::string_view text) {
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > kMaxDepth) return true;
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-  return false;
-}
 
 bool flag(const Json& object, const char* name) {
   const auto found = object.find(name);
@@ -101,7 +83,8 @@ void adapt_usage(Json& usage, int64_t cached_tokens, AnswerNotes& notes) {
 }  // namespace
 
 Result<RequestPlan> plan_request(std::string path, std::string_view body) {
-  if (nested_too_deep(body)) return fail(Code::kInvalidArgument, "the body is nested deeper than {} levels", kMaxDepth);
+  if (json_nests_deeper_than(body, kMaxDepth))
+    return fail(Code::kInvalidArgument, "the body is nested deeper than {} levels", kMaxDepth);
   RequestPlan plan{.path = std::move(path), .body = Json::parse(body, nullptr, false)};
   if (plan.body.is_discarded()) return fail(Code::kInvalidArgument, "the body is not valid JSON");
   if (!plan.body.is_object()) return fail(Code::kInvalidArgument, "the body is not a JSON object");

@@ -224,7 +224,8 @@ net::Task<void> run_answer(ServerContext& context, AnswerPlan plan, Format& form
 
 Parsed<int> resolve_max_tokens(std::optional<int64_t> asked, int64_t prompt_tokens, int max_model_len,
                                std::optional<int64_t> server_cap) {
-  if (prompt_tokens == 0) return std::unexpected(bad_request("The prompt is empty: at least one token is needed.", "prompt"));
+  if (prompt_tokens == 0)
+    return std::unexpected(bad_request("The prompt is empty: at least one token is needed.", "prompt"));
   if (prompt_tokens >= max_model_len) {
     return std::unexpected(bad_request(
         fmt::format("This model's maximum context length is {} tokens. However, your request has {} input tokens. "

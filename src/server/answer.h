@@ -24,7 +24,7 @@ struct PromptInput {
 struct ChoiceState {
   explicit ChoiceState(ChoiceStream made) : stream(std::move(made)) {}
   ChoiceStream stream;
-  int index = 0;         // in the answer
+  int index = 0;  // in the answer
   int prompt_index = 0;
   bool started = false;  // its first chunk has been written
   ChoiceDelta total;     // everything so far (whole answers only)

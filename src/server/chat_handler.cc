@@ -57,9 +57,9 @@ class ChatFormat final : public Format {
     for (const auto& choice : choices) {
       Json entry;
       entry["index"] = choice.index;
-      entry["message"] = {{"role", role_},         {"content", echo_text_ + choice.total.text},
-                          {"refusal", nullptr},    {"annotations", nullptr},
-                          {"audio", nullptr},      {"function_call", nullptr},
+      entry["message"] = {{"role", role_},       {"content", echo_text_ + choice.total.text},
+                          {"refusal", nullptr},  {"annotations", nullptr},
+                          {"audio", nullptr},    {"function_call", nullptr},
                           {"reasoning", nullptr}};
       entry["logprobs"] = logprobs_json(plan, choice.total);
       entry["finish_reason"] = choice.total.finish_reason ? Json(*choice.total.finish_reason) : Json(nullptr);
@@ -69,10 +69,9 @@ class ChatFormat final : public Format {
     }
     body["service_tier"] = nullptr;
     body["system_fingerprint"] = nullptr;
-    body["prompt_logprobs"] =
-        plan.fields.sampling.prompt_logprobs
-            ? prompt_logprobs_json(tokenizer_, plan.prompts[0].ids, choices[0].prompt_logprobs)
-            : Json(nullptr);
+    body["prompt_logprobs"] = plan.fields.sampling.prompt_logprobs
+                                  ? prompt_logprobs_json(tokenizer_, plan.prompts[0].ids, choices[0].prompt_logprobs)
+                                  : Json(nullptr);
     body["prompt_token_ids"] = plan.fields.return_token_ids ? Json(plan.prompts[0].ids) : Json(nullptr);
     return body;
   }
@@ -163,8 +162,7 @@ Parsed<ChatRequest> parse_chat(ServerContext& context, const Json& body) {
 
 }  // namespace
 
-net::Task<void> handle_chat_completions(ServerContext& context, net::HttpRequest& http,
-                                        net::HttpResponder& responder) {
+net::Task<void> handle_chat_completions(ServerContext& context, net::HttpRequest& http, net::HttpResponder& responder) {
   auto body = parse_body(http.body);
   if (!body) {
     co_await responder.respond(error_response(body.error()));

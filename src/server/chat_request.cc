@@ -19,11 +19,13 @@ Parsed<Json> flatten_content(const Json& content, size_t message_index) {
       type = part["type"].get<std::string>();
     }
     const Json* value = nullptr;
-    if (part.is_string()) value = &part;
-    else if (part.is_object() && part.contains("text")) value = &part["text"];
+    if (part.is_string())
+      value = &part;
+    else if (part.is_object() && part.contains("text"))
+      value = &part["text"];
     if ((type != "text" && type != "input_text" && type != "output_text") || value == nullptr || !value->is_string()) {
-      return std::unexpected(bad_request(
-          fmt::format("'{}' has a part of type '{}': this model takes text only", where, type), where));
+      return std::unexpected(
+          bad_request(fmt::format("'{}' has a part of type '{}': this model takes text only", where, type), where));
     }
     if (!std::exchange(first, false)) text += '\n';
     text += value->get<std::string>();
@@ -90,8 +92,8 @@ Parsed<std::string> render_chat(const ServerContext& context, const Json& body) 
   BATON_PARSE(const auto continue_final, get_bool(body, "continue_final_message"));
   const bool continues = continue_final.value_or(false);
   if (continues && generation_prompt.value_or(false)) {
-    return std::unexpected(bad_request(
-        "Cannot set both `continue_final_message` and `add_generation_prompt` to True.", "continue_final_message"));
+    return std::unexpected(bad_request("Cannot set both `continue_final_message` and `add_generation_prompt` to True.",
+                                       "continue_final_message"));
   }
 
   Json variables = context.options.chat_template_kwargs;

@@ -6,10 +6,14 @@ namespace baton::server {
 
 std::string finish_reason_text(engine::FinishReason reason) {
   switch (reason) {
-    case engine::FinishReason::kStop: return "stop";
-    case engine::FinishReason::kLength: return "length";
-    case engine::FinishReason::kAbort: return "abort";
-    case engine::FinishReason::kError: return "error";
+    case engine::FinishReason::kStop:
+      return "stop";
+    case engine::FinishReason::kLength:
+      return "length";
+    case engine::FinishReason::kAbort:
+      return "abort";
+    case engine::FinishReason::kError:
+      return "error";
   }
   return "error";
 }
@@ -47,8 +51,7 @@ ChoiceDelta ChoiceStream::push(const engine::RequestOutput& output) {
     delta.token_ids.push_back(token.token);
     if (token.logprob) delta.logprobs.push_back(entry_of(token));
     // A stop token ends the text before itself: it is counted and listed, not shown.
-    const bool is_stop_token =
-        output.finish == engine::FinishReason::kStop && &token == &output.tokens.back();
+    const bool is_stop_token = output.finish == engine::FinishReason::kStop && &token == &output.tokens.back();
     if (is_stop_token) break;
     auto step = stops_.push(detokenizer_.push(token.token), completion_tokens_ >= min_tokens_);
     delta.text += step.text;

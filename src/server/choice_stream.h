@@ -25,7 +25,7 @@ struct ChoiceDelta {
   std::string text;
   std::vector<TokenId> token_ids;
   std::vector<LogprobEntry> logprobs;
-  std::optional<std::string> finish_reason;                // "stop", "length", "abort"
+  std::optional<std::string> finish_reason;  // "stop", "length", "abort"
   std::variant<std::monostate, std::string, TokenId> stop_reason;
   bool empty() const { return text.empty() && token_ids.empty() && !finish_reason; }
 };

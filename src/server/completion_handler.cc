@@ -61,9 +61,8 @@ class CompletionFormat final : public Format {
     Json entry;
     entry["index"] = choice.index;
     entry["text"] = shown.text;
-    entry["logprobs"] = plan.fields.sampling.logprobs
-                            ? completion_logprobs_json(shown.logprobs, offsets_[choice.index])
-                            : Json(nullptr);
+    entry["logprobs"] = plan.fields.sampling.logprobs ? completion_logprobs_json(shown.logprobs, offsets_[choice.index])
+                                                      : Json(nullptr);
     entry["finish_reason"] = shown.finish_reason ? Json(*shown.finish_reason) : Json(nullptr);
     entry["stop_reason"] = stop_reason_json(shown);
     const bool ids = plan.fields.return_token_ids;
@@ -136,8 +135,7 @@ Parsed<std::vector<PromptInput>> parse_prompts(const ServerContext& context, con
 Parsed<CompletionRequest> parse_completion(ServerContext& context, const Json& body) {
   CompletionRequest request;
   const auto& limits = context.options.limits;
-  BATON_PARSE(request.fields,
-              parse_common(body, context.options.sampling_defaults, limits, context.tokenizer));
+  BATON_PARSE(request.fields, parse_common(body, context.options.sampling_defaults, limits, context.tokenizer));
   BATON_PARSE(request.prompts, parse_prompts(context, body, request.fields));
   BATON_PARSE(const auto echo, get_bool(body, "echo"));
   request.echo = echo.value_or(false);

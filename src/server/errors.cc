@@ -13,19 +13,28 @@ struct Mapping {
 Mapping mapping_of(Code code) {
   switch (code) {
     case Code::kInvalidArgument:
-    case Code::kOutOfRange: return {400, "BadRequestError"};
-    case Code::kNotFound: return {404, "NotFoundError"};
+    case Code::kOutOfRange:
+      return {400, "BadRequestError"};
+    case Code::kNotFound:
+      return {404, "NotFoundError"};
     case Code::kAlreadyExists:
-    case Code::kFailedPrecondition: return {409, "ConflictError"};
-    case Code::kUnauthenticated: return {401, "AuthenticationError"};
-    case Code::kUnimplemented: return {501, "NotImplementedError"};
-    case Code::kResourceExhausted: return {429, "RateLimitError"};
+    case Code::kFailedPrecondition:
+      return {409, "ConflictError"};
+    case Code::kUnauthenticated:
+      return {401, "AuthenticationError"};
+    case Code::kUnimplemented:
+      return {501, "NotImplementedError"};
+    case Code::kResourceExhausted:
+      return {429, "RateLimitError"};
     case Code::kUnavailable:
-    case Code::kCancelled: return {503, "ServiceUnavailableError"};
-    case Code::kDeadlineExceeded: return {504, "TimeoutError"};
+    case Code::kCancelled:
+      return {503, "ServiceUnavailableError"};
+    case Code::kDeadlineExceeded:
+      return {504, "TimeoutError"};
     case Code::kDataLoss:
     case Code::kMismatch:
-    case Code::kInternal: return {500, "InternalServerError"};
+    case Code::kInternal:
+      return {500, "InternalServerError"};
   }
   return {500, "InternalServerError"};
 }

@@ -12,7 +12,7 @@ namespace baton::server {
 
 struct ApiError {
   int status = 500;
-  std::string type;                  // "BadRequestError"
+  std::string type;  // "BadRequestError"
   std::string message;
   std::optional<std::string> param;  // the field that is wrong, dotted
 };

@@ -44,8 +44,7 @@ Json chat_logprobs_json(const std::vector<LogprobEntry>& entries, int top) {
     Json alternatives = Json::array();
     for (const auto& other : entry.top) {
       if (top >= 0 && static_cast<int>(alternatives.size()) >= top) break;
-      alternatives.push_back(
-          {{"token", other.token}, {"logprob", other.logprob}, {"bytes", bytes_json(other.bytes)}});
+      alternatives.push_back({{"token", other.token}, {"logprob", other.logprob}, {"bytes", bytes_json(other.bytes)}});
     }
     content.push_back({{"token", entry.token},
                        {"logprob", entry.logprob},

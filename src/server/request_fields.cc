@@ -4,31 +4,13 @@
 #include <cmath>
 #include <limits>
 
+#include "base/json_depth.h"
+
 namespace baton::server {
 namespace {
 
 std::unexpected<ApiError> wrong_type(const char* name, const char* wanted) {
   return std::unexpected(bad_request(fmt::format("'{}' must be {}", name, wanted), name));
-}
-
-// Deeper nesting than any request has is refused before a parser sees it.
-bool too_deep(std::string_view text) {
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      else if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '{' || c == '[') {
-      if (++depth > kMaxJsonDepth) return true;
-    } else if (c == '}' || c == ']') {
-      --depth;
-    }
-  }
-  return false;
 }
 
 const Json* member(const Json& object, const char* name) {
@@ -65,9 +47,9 @@ Parsed<std::vector<std::pair<TokenId, float>>> parse_logit_bias(const Json& body
       id = -1;
     }
     if (id < 0 || id >= vocab_size) {
-      return std::unexpected(bad_request(
-          fmt::format("'logit_bias' has the key {}: token ids are 0 to {}", sanitised(key), vocab_size - 1),
-          "logit_bias"));
+      return std::unexpected(
+          bad_request(fmt::format("'logit_bias' has the key {}: token ids are 0 to {}", sanitised(key), vocab_size - 1),
+                      "logit_bias"));
     }
     if (!bias.is_number()) return wrong_type("logit_bias", "an object from token ids to numbers");
     biases.emplace_back(static_cast<TokenId>(id), std::clamp(bias.get<float>(), -100.0f, 100.0f));
@@ -94,7 +76,8 @@ std::vector<std::vector<TokenId>> bad_word_ids(const std::vector<std::string>& w
 Parsed<void> parse_stream_options(const Json& body, CommonFields& fields) {
   const Json* options = member(body, "stream_options");
   if (options == nullptr) return {};
-  if (!options->is_object()) return std::unexpected(bad_request("'stream_options' must be an object", "stream_options"));
+  if (!options->is_object())
+    return std::unexpected(bad_request("'stream_options' must be an object", "stream_options"));
   if (!fields.stream) {
     return std::unexpected(bad_request("Stream options can only be defined when `stream=True`.", "stream_options"));
   }
@@ -133,8 +116,9 @@ Parsed<std::string> parse_cache_salt(const Json& body) {
   BATON_PARSE(auto salt, get_string(body, "cache_salt"));
   if (!salt) return std::string();
   if (salt->empty() || salt->size() > 128 || salt->find_first_of(std::string_view("@/\\\0", 4)) != std::string::npos) {
-    return std::unexpected(bad_request(
-        "'cache_salt' must be a non-empty string of at most 128 characters without '@', '/', '\\' or NUL", "cache_salt"));
+    return std::unexpected(
+        bad_request("'cache_salt' must be a non-empty string of at most 128 characters without '@', '/', '\\' or NUL",
+                    "cache_salt"));
   }
   return std::move(*salt);
 }
@@ -150,8 +134,8 @@ Parsed<void> parse_sampling(const Json& body, const SamplingDefaults& defaults, 
   BATON_PARSE(const auto presence, get_number(body, "presence_penalty", -2, 2));
   BATON_PARSE(const auto frequency, get_number(body, "frequency_penalty", -2, 2));
   BATON_PARSE(const auto repetition, get_number(body, "repetition_penalty", 0, kHuge));
-  BATON_PARSE(const auto seed, get_int(body, "seed", std::numeric_limits<int64_t>::min(),
-                                       std::numeric_limits<int64_t>::max()));
+  BATON_PARSE(const auto seed,
+              get_int(body, "seed", std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()));
   BATON_PARSE(const auto min_tokens, get_int(body, "min_tokens", 0, std::numeric_limits<int32_t>::max()));
   BATON_PARSE(const auto ignore_eos, get_bool(body, "ignore_eos"));
   BATON_PARSE(const auto bad_words, get_string_or_list(body, "bad_words", 1024));
@@ -189,7 +173,7 @@ ApiError bad_request(std::string message, std::optional<std::string> param) {
 }
 
 Parsed<Json> parse_body(std::string_view body) {
-  if (too_deep(body)) {
+  if (json_nests_deeper_than(body, kMaxJsonDepth)) {
     return std::unexpected(bad_request(fmt::format("the body nests deeper than {} levels", kMaxJsonDepth)));
   }
   Json parsed = Json::parse(body, nullptr, false);
@@ -249,7 +233,8 @@ Parsed<std::vector<std::string>> get_string_or_list(const Json& object, const ch
   if (value->is_string()) return std::vector<std::string>{value->get<std::string>()};
   if (!value->is_array()) return wrong_type(name, "a string or a list of strings");
   if (value->size() > most) {
-    return std::unexpected(bad_request(fmt::format("'{}' has {} entries; at most {}", name, value->size(), most), name));
+    return std::unexpected(
+        bad_request(fmt::format("'{}' has {} entries; at most {}", name, value->size(), most), name));
   }
   std::vector<std::string> strings;
   for (const auto& entry : *value) {
@@ -267,8 +252,8 @@ Parsed<std::vector<TokenId>> get_token_ids(const Json& object, const char* name,
   ids.reserve(value->size());
   for (const auto& entry : *value) {
     if (!entry.is_number_integer()) return wrong_type(name, "a list of token ids");
-    const int64_t id = entry.is_number_unsigned() && entry.get<uint64_t>() > INT32_MAX ? INT64_MAX
-                                                                                       : entry.get<int64_t>();
+    const int64_t id =
+        entry.is_number_unsigned() && entry.get<uint64_t>() > INT32_MAX ? INT64_MAX : entry.get<int64_t>();
     if (id < 0 || id >= vocab_size) {
       return std::unexpected(
           bad_request(fmt::format("'{}' holds {}: token ids are 0 to {}", name, entry.dump(), vocab_size - 1), name));

@@ -76,7 +76,7 @@ Parsed<CommonFields> parse_common(const Json& body, const SamplingDefaults& defa
 
 // Inside a function that returns Parsed<...>.
 #define BATON_PARSE(lhs, expr) BATON_PARSE_INNER(lhs, expr, BATON_CONCAT(baton_parsed_, __LINE__))
-#define BATON_PARSE_INNER(lhs, expr, name)                                       \
-  auto name = (expr);                                                            \
-  if (!name.has_value()) return std::unexpected(std::move(name).error());        \
+#define BATON_PARSE_INNER(lhs, expr, name)                                \
+  auto name = (expr);                                                     \
+  if (!name.has_value()) return std::unexpected(std::move(name).error()); \
   lhs = std::move(name).value()

@@ -32,8 +32,7 @@ TEST(RequestFields, DefaultsAreVllms) {
 }
 
 TEST(RequestFields, TheRequestBeatsTheGenerationConfig) {
-  const auto defaults =
-      SamplingDefaults::from_generation_config({{"temperature", 0.6}, {"top_p", 0.9}, {"top_k", 20}});
+  const auto defaults = SamplingDefaults::from_generation_config({{"temperature", 0.6}, {"top_p", 0.9}, {"top_k", 20}});
   const auto fields = parse({{"temperature", 0.2}, {"top_p", nullptr}}, defaults);
   ASSERT_TRUE(fields.has_value());
   EXPECT_FLOAT_EQ(fields->sampling.temperature, 0.2f);

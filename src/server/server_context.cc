@@ -7,8 +7,8 @@
 namespace baton::server {
 
 ServerMetrics::ServerMetrics(MetricRegistry& registry)
-    : request_params_n(registry.histogram("vllm:request_params_n", "Histogram of the n request parameter.",
-                                          {1, 2, 5, 10, 20})),
+    : request_params_n(
+          registry.histogram("vllm:request_params_n", "Histogram of the n request parameter.", {1, 2, 5, 10, 20})),
       request_seconds(registry.histogram("http_request_duration_highr_seconds", "Latency of all HTTP requests.",
                                          {.01, .025, .05, .075, .1, .25, .5, .75, 1, 2.5, 5, 10, 30, 60})),
       registry_(registry) {}

@@ -95,7 +95,9 @@ net::HttpResponse handle_models(ServerContext& context) {
 
 net::HttpResponse handle_health(ServerContext& context) { return {.status = context.engine.healthy() ? 200 : 503}; }
 
-net::HttpResponse handle_version(ServerContext& context) { return json_response({{"version", context.options.version}}); }
+net::HttpResponse handle_version(ServerContext& context) {
+  return json_response({{"version", context.options.version}});
+}
 
 net::HttpResponse handle_load(ServerContext& context) {
   return json_response({{"server_load", context.requests_in_flight.load()}});

@@ -61,7 +61,7 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 Result<MappedFile> MappedFile::open(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return fail(Code::kNotFound, "can't open {}: {}", path, std::strerror(errno));
-  struct stat info {};
+  struct stat info{};
   if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
     ::close(fd);
     return fail(Code::kInvalidArgument, "{} is not a regular file", path);

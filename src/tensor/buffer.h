@@ -24,9 +24,13 @@ class Buffer {
   const std::byte* data() const { return data_; }
   size_t size() const { return size_; }
   template <typename T>
-  T* as() { return reinterpret_cast<T*>(data_); }
+  T* as() {
+    return reinterpret_cast<T*>(data_);
+  }
   template <typename T>
-  const T* as() const { return reinterpret_cast<const T*>(data_); }
+  const T* as() const {
+    return reinterpret_cast<const T*>(data_);
+  }
 
  private:
   std::byte* data_ = nullptr;

@@ -27,9 +27,9 @@ enum class DType : uint8_t {
 };
 
 struct DTypeInfo {
-  std::string_view name;   // "q4_1"
-  int block_elements;      // elements per block; 1 for plain types
-  int block_bytes;         // bytes per block
+  std::string_view name;  // "q4_1"
+  int block_elements;     // elements per block; 1 for plain types
+  int block_bytes;        // bytes per block
 };
 const DTypeInfo& dtype_info(DType dtype);
 inline std::string_view dtype_name(DType dtype) { return dtype_info(dtype).name; }

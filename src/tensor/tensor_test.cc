@@ -1,4 +1,5 @@
-// Conversions are exact over every 16-bit value; buffers are zeroed and aligned; a missing file is an error with its path.
+// Conversions are exact over every 16-bit value; buffers are zeroed and aligned; a missing file is an error with its
+// path.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -38,8 +39,8 @@ TEST(FloatConvert, RoundsToNearestEvenLikeTheCompiler) {
     if (std::isnan(value)) continue;
     ASSERT_EQ(float_to_f16(value), std::bit_cast<uint16_t>(static_cast<_Float16>(value))) << state;
   }
-  EXPECT_EQ(float_to_bf16(1.00390625f), 0x3f80);      // halfway, to even
-  EXPECT_EQ(float_to_bf16(1.01171875f), 0x3f82);      // halfway, to even
+  EXPECT_EQ(float_to_bf16(1.00390625f), 0x3f80);  // halfway, to even
+  EXPECT_EQ(float_to_bf16(1.01171875f), 0x3f82);  // halfway, to even
   EXPECT_EQ(float_to_bf16(1.00390637f), 0x3f81);
 }
 

@@ -262,6 +262,72 @@ class Tls(harness.ServingTest):
             wait_until(ready, harness.START_SECONDS, "https answers")
 
 
+class Names(harness.ServingTest):
+    def test_as_vllm_it_listens_everywhere_and_warns(self):
+        with tempfile.TemporaryDirectory() as folder:
+            link = pathlib.Path(folder) / "vllm"
+            link.symlink_to(pathlib.Path(harness.BATON).resolve())
+            port = harness.free_port()
+            process = harness.Process("vllm", ["serve", harness.TINY, "--port", str(port), "--max_model_len", "1k",
+                                               "--enforce-eager", "--kv-cache-memory-bytes", "64M"], port,
+                                      program=str(link))
+            self.processes.append(process)
+            process.wait_ready()
+            self.assertIn("without --api-key", process.tail())
+            self.assertIn("--enforce-eager", process.tail())
+            self.assertEqual(request(port, "GET", "/v1/models")[1]["data"][0]["max_model_len"], 1000)
+
+    def test_what_is_not_there_is_refused_at_start(self):
+        for flags in (["--tensor-parallel-size", "4"], ["--speculative-config", '{"method": "mtp"}'],
+                      ["--quantization", "ascend"], ["--no-such-flag"], ["--max-model-len", "many"]):
+            status, said = harness.run_to_end("serve", harness.TINY, *flags)
+            self.assertEqual(status, 2, (flags, said))
+            self.assertIn(flags[0].lstrip("-"), said.replace("_", "-"))
+
+    def test_a_model_that_is_not_there_lists_where_it_looked(self):
+        status, said = harness.run_to_end("serve", "Eco-Tech/Kimi-K2.6-W4A8")
+        self.assertEqual(status, 2)
+        self.assertIn("models--Eco-Tech--Kimi-K2.6-W4A8", said)
+
+
+class BrokenFiles(harness.ServingTest):
+    """A broken checkpoint ends the start with an error; it never crashes or hangs."""
+
+    def start(self, path):
+        status, said = harness.run_to_end("serve", str(path), "--port", str(harness.free_port()))
+        self.assertIn(status, (1, 2), (path, status, said[-500:]))
+        self.assertRegex(said, "baton serve: (error: )?.+")
+
+    def test_every_kind_of_break(self):
+        import shutil
+        for name, edit in {
+            "no_config": lambda f: (f / "config.json").unlink(),
+            "config_not_json": lambda f: (f / "config.json").write_text("{"),
+            "config_wrong_type": lambda f: (f / "config.json").write_text('{"model_type": 5}'),
+            "other_architecture": lambda f: (f / "config.json").write_text('{"model_type": "mamba"}'),
+            "weights_truncated": lambda f: (f / "model.safetensors").write_bytes(
+                (f / "model.safetensors").read_bytes()[:100000]),
+            "weights_header_absurd": lambda f: (f / "model.safetensors").write_bytes(b"\xff" * 64),
+            "weights_empty": lambda f: (f / "model.safetensors").write_bytes(b""),
+            "tokenizer_truncated": lambda f: (f / "tokenizer.json").write_bytes(
+                (f / "tokenizer.json").read_bytes()[:5000]),
+            "tokenizer_missing": lambda f: (f / "tokenizer.json").unlink(),
+        }.items():
+            with self.subTest(name), tempfile.TemporaryDirectory() as folder:
+                copy = pathlib.Path(folder) / name
+                shutil.copytree(harness.TINY, copy)
+                edit(copy)
+                self.start(copy)
+
+    def test_a_file_that_is_no_gguf(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, data in (("short.gguf", b"GGUF"), ("text.gguf", b"hello" * 100),
+                               ("absurd.gguf", b"GGUF\x03\x00\x00\x00" + b"\xff" * 100)):
+                path = pathlib.Path(folder) / name
+                path.write_bytes(data)
+                self.start(path)
+
+
 class Shutdown(harness.ServingTest):
     def test_sigterm_exits_zero(self):
         server = self.engine("stopped", into=self.processes)

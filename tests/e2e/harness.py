@@ -32,10 +32,10 @@ def free_port():
 class Process:
     """One baton process; its output goes to a file that a failing test prints."""
 
-    def __init__(self, name, arguments, port, env=None):
+    def __init__(self, name, arguments, port, env=None, program=BATON):
         self.name, self.port, self.killed = name, port, False
         self.log = tempfile.NamedTemporaryFile("w+", prefix=f"baton-{name}-", suffix=".log", delete=False)
-        self.popen = subprocess.Popen([BATON, *arguments], stdout=self.log, stderr=subprocess.STDOUT,
+        self.popen = subprocess.Popen([program, *arguments], stdout=self.log, stderr=subprocess.STDOUT,
                                       env={**os.environ, **(env or {})})
 
     def wait_ready(self, path="/health"):
@@ -98,6 +98,14 @@ def end_all(processes):
     processes.clear()
     if problems:
         raise AssertionError("\n".join(problems))
+
+
+def run_to_end(*arguments, timeout=START_SECONDS):
+    """A `baton` command that ends by itself: its status and what it said on stderr."""
+    ended = subprocess.run([BATON, *arguments], capture_output=True, text=True, errors="replace", timeout=timeout)
+    if SANITIZER_REPORT.search(ended.stderr):
+        raise AssertionError(f"{arguments}: a sanitizer's report:\n{ended.stderr}")
+    return ended.returncode, ended.stderr
 
 
 def request(port, method, path, body=None, headers=None, timeout=60, host="127.0.0.1"):

@@ -34,7 +34,7 @@ struct Trace {
   uint64_t seed = 0;                    // the one drawn where the request gave none
   int64_t cached_tokens = 0;
   int64_t external_tokens = 0;
-  std::string error;                    // empty: it ended well
+  std::string error;  // empty: it ended well
   std::optional<wire::KvTransferParams> kv_transfer;
 
   bool same_answer(const Trace& other) const {

@@ -142,7 +142,8 @@ void run_disaggregated_column(Run& run, const std::string& transport) {
   report(run, name, traces, fmt::format("(last_token_id mismatches: {})", stats.last_token_mismatches));
 }
 
-// Unseeded requests draw their seed in the hand-off; here P draws, and the same request alone with that seed must agree.
+// Unseeded requests draw their seed in the hand-off; here P draws, and the same request alone with that seed must
+// agree.
 void run_unseeded_hand_off(Run& run) {
   std::vector<EngineRequest> unseeded = run.requests;
   for (auto& request : unseeded) {

@@ -1,8 +1,8 @@
 // smollm2_llama_cpp MODEL.gguf: SmolLM2 against what llama.cpp and exact arithmetic said of it
 // (tests/data/goldens/smollm2_llama_cpp.json).
 //
-// Greedy continuations of 50 prompts follow llama.cpp's; where they part, exact arithmetic (float64 over the same weights)
-// must prefer Baton's token, or lead by less than kNearTie. Perplexity of a fixed text must be within 0.5 % of
+// Greedy continuations of 50 prompts follow llama.cpp's; where they part, exact arithmetic (float64 over the same
+// weights) must prefer Baton's token, or lead by less than kNearTie. Perplexity of a fixed text must be within 0.5 % of
 // llama.cpp's. Exits 77 (skipped) when the model file is absent.
 #include <fmt/format.h>
 
@@ -11,14 +11,14 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "engine_under_test.h"
 #include "engine/engine.h"
+#include "engine_under_test.h"
 
 namespace baton::exactness {
 namespace {
 
-// Both implementations round activations to 8 bits, each in its own way: their logits lie 0.1 to 0.2 from exact arithmetic
-// on average (src/models/README.md), two of them together about twice that.
+// Both implementations round activations to 8 bits, each in its own way: their logits lie 0.1 to 0.2 from exact
+// arithmetic on average (src/models/README.md), two of them together about twice that.
 constexpr double kNearTie = 0.4;
 constexpr double kPerplexityBound = 0.005;
 constexpr int kSkipped = 77;
@@ -60,9 +60,10 @@ int compare_continuations(engine::Engine& engine, const json& cases) {
                  expected[at], cases[i]["exact_best"][at].get<TokenId>(), margin);
     }
   }
-  fmt::print("greedy: {} of {} prompts equal llama.cpp's continuation; {} part where exact arithmetic has Baton's token, {} "
-             "at a near-tie (exact margin below {}; widest {:.3f}), {} wrong; {} tokens equal before any parting\n",
-             equal, cases.size(), ours_exact, near_ties, kNearTie, widest, wrong, tokens_compared);
+  fmt::print(
+      "greedy: {} of {} prompts equal llama.cpp's continuation; {} part where exact arithmetic has Baton's token, {} "
+      "at a near-tie (exact margin below {}; widest {:.3f}), {} wrong; {} tokens equal before any parting\n",
+      equal, cases.size(), ours_exact, near_ties, kNearTie, widest, wrong, tokens_compared);
   return wrong;
 }
 
@@ -74,10 +75,11 @@ bool compare_perplexity(engine::Engine& engine, const json& golden) {
   const double ours = std::exp(nll), theirs = golden["perplexity"];
   const double difference = std::fabs(ours / theirs - 1);
   const double exact = golden["exact"];
-  fmt::print("perplexity of {} tokens: {:.4f}; llama.cpp {:.4f}, difference {:.3f} % (bound {} %); exact arithmetic {:.4f}, "
-             "difference {:.3f} %\n",
-             golden["ids"].size(), ours, theirs, difference * 100, kPerplexityBound * 100, exact,
-             std::fabs(ours / exact - 1) * 100);
+  fmt::print(
+      "perplexity of {} tokens: {:.4f}; llama.cpp {:.4f}, difference {:.3f} % (bound {} %); exact arithmetic {:.4f}, "
+      "difference {:.3f} %\n",
+      golden["ids"].size(), ours, theirs, difference * 100, kPerplexityBound * 100, exact,
+      std::fabs(ours / exact - 1) * 100);
   return difference < kPerplexityBound;
 }
 

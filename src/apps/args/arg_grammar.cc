@@ -13,9 +13,7 @@ namespace {
 using nlohmann::json;
 using Tokens = std::vector<std::string>;
 
-bool is_flag_token(std::string_view token) {
-  return token.size() > 1 && token[0] == '-' && !parse_plain_float(token);
-}
+bool is_flag_token(std::string_view token) { return token.size() > 1 && token[0] == '-' && !parse_plain_float(token); }
 
 // Compact text; bytes that are not UTF-8 become U+FFFD.
 std::string dumped(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
@@ -155,8 +153,10 @@ Result<Tokens> read_config(const std::string& path, std::optional<std::string>& 
         model = value.get<std::string>();
       } else if (value.is_boolean()) {
         const Flag* known = find_flag(flag.substr(2));
-        if (value.get<bool>()) tokens.push_back(flag);
-        else if (known != nullptr && known->kind == FlagKind::kBool) tokens.push_back("--no-" + flag.substr(2));
+        if (value.get<bool>())
+          tokens.push_back(flag);
+        else if (known != nullptr && known->kind == FlagKind::kBool)
+          tokens.push_back("--no-" + flag.substr(2));
       } else if (value.is_array()) {
         tokens.push_back(flag);
         for (const auto& item : value) tokens.push_back(item.is_string() ? item.get<std::string>() : dumped(item));
@@ -207,8 +207,10 @@ class Walker {
   Result<void> walk(const Tokens& tokens) {
     for (size_t i = 0; i < tokens.size(); ++i) {
       if (!is_flag_token(tokens[i])) {
-        if (!parsed_.model && !unknown_flag_before_) parsed_.model = tokens[i];
-        else unrecognised_.push_back(tokens[i]);
+        if (!parsed_.model && !unknown_flag_before_)
+          parsed_.model = tokens[i];
+        else
+          unrecognised_.push_back(tokens[i]);
         continue;
       }
       BATON_TRY(take_flag(tokens, i));
@@ -255,8 +257,10 @@ class Walker {
       }
     }
     auto& kept = parsed_.values[full];
-    if (match.flag->kind == FlagKind::kAppend) kept.insert(kept.end(), values.begin(), values.end());
-    else kept = std::move(values);
+    if (match.flag->kind == FlagKind::kAppend)
+      kept.insert(kept.end(), values.begin(), values.end());
+    else
+      kept = std::move(values);
     return {};
   }
 

@@ -26,7 +26,8 @@ Result<void> check_type(const Flag& flag, const std::string& value) {
     case FlagKind::kJson:
       if (json::parse(value, nullptr, false).is_discarded()) return fail(invalid_value(flag.name, "loads", value));
       break;
-    default: break;
+    default:
+      break;
   }
   return {};
 }
@@ -59,14 +60,22 @@ bool matches(const Flag& flag, const std::string& word) {
 
 std::string_view kind_name(FlagKind kind) {
   switch (kind) {
-    case FlagKind::kString: return "TEXT";
-    case FlagKind::kInt: return "N";
-    case FlagKind::kHumanInt: return "N[kmgtKMGT]";
-    case FlagKind::kFloat: return "X";
-    case FlagKind::kBool: return "";
-    case FlagKind::kList: return "TEXT...";
-    case FlagKind::kAppend: return "TEXT";
-    case FlagKind::kJson: return "JSON";
+    case FlagKind::kString:
+      return "TEXT";
+    case FlagKind::kInt:
+      return "N";
+    case FlagKind::kHumanInt:
+      return "N[kmgtKMGT]";
+    case FlagKind::kFloat:
+      return "X";
+    case FlagKind::kBool:
+      return "";
+    case FlagKind::kList:
+      return "TEXT...";
+    case FlagKind::kAppend:
+      return "TEXT";
+    case FlagKind::kJson:
+      return "JSON";
   }
   return "";
 }
@@ -87,8 +96,9 @@ Result<StartReport> check_arguments(const ParsedArgs& parsed) {
       if (flag.kind != FlagKind::kJson) report.inert.push_back(fmt::format("--{}: {}", name, flag.note));
     }
     if (flag.kind != FlagKind::kJson || flag.status == FlagStatus::kRefused) continue;
-    static constexpr std::string_view kWithSwitches[] = {"additional-config", "compilation-config", "kv-transfer-config",
-                                                         "model-loader-extra-config", "profiler-config"};
+    static constexpr std::string_view kWithSwitches[] = {"additional-config", "compilation-config",
+                                                         "kv-transfer-config", "model-loader-extra-config",
+                                                         "profiler-config"};
     if (std::find(std::begin(kWithSwitches), std::end(kWithSwitches), name) != std::end(kWithSwitches)) {
       auto switches = check_switches(name, json::parse(first));
       if (!switches) {
@@ -109,7 +119,8 @@ Result<StartReport> check_arguments(const ParsedArgs& parsed) {
 }
 
 std::string help_text(const std::string& word) {
-  std::string text = "usage: baton serve MODEL [options]\n\nMODEL is a GGUF file, a Hugging Face folder, or an id in a local cache.\n";
+  std::string text =
+      "usage: baton serve MODEL [options]\n\nMODEL is a GGUF file, a Hugging Face folder, or an id in a local cache.\n";
   std::string_view group;
   for (const auto& flag : serve_flags()) {
     if (!matches(flag, word)) continue;
@@ -120,7 +131,8 @@ std::string help_text(const std::string& word) {
     if (!flag.fallback.empty()) right += fmt::format(" (default: {})", flag.fallback);
     if (flag.status == FlagStatus::kInert) right += fmt::format(" [inert: {}]", flag.note);
     if (flag.status == FlagStatus::kRefused) {
-      right += fmt::format(" [{}{}]", flag.note, flag.harmless.empty() ? "" : fmt::format("; accepted: {}", flag.harmless));
+      right +=
+          fmt::format(" [{}{}]", flag.note, flag.harmless.empty() ? "" : fmt::format("; accepted: {}", flag.harmless));
     }
     text += fmt::format("  {:<46} {}\n", left, right);
   }

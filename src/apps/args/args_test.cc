@@ -24,8 +24,10 @@ json load(const std::string& name) {
 
 // Compares JSON flags as JSON, so that member order does not matter.
 void expect_value(const std::string& flag, const std::string& got, const json& wanted, const std::string& where) {
-  if (wanted.is_string()) EXPECT_EQ(got, wanted.get<std::string>()) << where << " " << flag;
-  else EXPECT_EQ(json::parse(got), wanted) << where << " " << flag;
+  if (wanted.is_string())
+    EXPECT_EQ(got, wanted.get<std::string>()) << where << " " << flag;
+  else
+    EXPECT_EQ(json::parse(got), wanted) << where << " " << flag;
 }
 
 TEST(ArgGrammar, CasesComeToWhatVllmMakesOfThem) {
@@ -76,8 +78,8 @@ TEST(ArgsCheck, RefusalsListEverythingAndHarmlessValuesPass) {
   ASSERT_FALSE(refused.has_value());
   EXPECT_THAT(refused.error().message(), HasSubstr("--tensor-parallel-size 4"));
   EXPECT_THAT(refused.error().message(), HasSubstr("--speculative-config"));
-  const std::vector<std::string> good{"m", "-tp", "1", "--enforce-eager", "--additional-config",
-                                      R"({"enable_mlapo":true,"strange":1})"};
+  const std::vector<std::string> good{
+      "m", "-tp", "1", "--enforce-eager", "--additional-config", R"({"enable_mlapo":true,"strange":1})"};
   const auto report = check_arguments(*parse_arguments(good));
   ASSERT_TRUE(report.has_value());
   EXPECT_EQ(report->inert.size(), 2u);
@@ -85,9 +87,12 @@ TEST(ArgsCheck, RefusalsListEverythingAndHarmlessValuesPass) {
 }
 
 TEST(ArgsCheck, ValuesOfTheWrongTypeAreNamed) {
-  for (const auto& [flag, value] : std::vector<std::pair<std::string, std::string>>{
-           {"--port", "x"}, {"--max-model-len", "1.5K"}, {"--gpu-memory-utilization", "high"},
-           {"--kv-transfer-config", "{"}, {"--kv-transfer-config", R"({"kv_rolle":"kv_both"})"}}) {
+  for (const auto& [flag, value] :
+       std::vector<std::pair<std::string, std::string>>{{"--port", "x"},
+                                                        {"--max-model-len", "1.5K"},
+                                                        {"--gpu-memory-utilization", "high"},
+                                                        {"--kv-transfer-config", "{"},
+                                                        {"--kv-transfer-config", R"({"kv_rolle":"kv_both"})"}}) {
     const std::vector<std::string> arguments{"m", flag, value};
     const auto checked = check_arguments(*parse_arguments(arguments));
     ASSERT_FALSE(checked.has_value()) << flag;

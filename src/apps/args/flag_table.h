@@ -1,5 +1,5 @@
-// Every flag of `baton serve`: its name, kind, and what this version does with it. One row per flag; parsing, --help and
-// the start-up report read this table, and nothing else knows a flag's name by heart but serve_setup.cc.
+// Every flag of `baton serve`: its name, kind, and what this version does with it. One row per flag; parsing, --help
+// and the start-up report read this table, and nothing else knows a flag's name by heart but serve_setup.cc.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@ enum class FlagKind : uint8_t {
   kInt,
   kHumanInt,  // 32k, 32K, 1.5m; k m g t are powers of 1000, K M G T of 1024
   kFloat,
-  kBool,      // --flag and --no-flag
-  kList,      // one or more values after one flag
-  kAppend,    // one value, may be repeated
+  kBool,    // --flag and --no-flag
+  kList,    // one or more values after one flag
+  kAppend,  // one value, may be repeated
   kJson,
 };
 

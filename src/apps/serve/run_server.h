@@ -17,7 +17,7 @@ struct ServeSetup {
   std::string chat_template_file;  // empty: the checkpoint's
   bool use_generation_config = true;
   nlohmann::json generation_overrides = nlohmann::json::object();  // over the checkpoint's generation_config
-  int threads = 0;  // 0: the cores this process may use
+  int threads = 0;                                                 // 0: the cores this process may use
   tensor::Isa isa = tensor::Isa::kPortable;
   bool allow_onednn = true;
   engine::EngineConfig engine;

@@ -43,7 +43,8 @@ int serve_command(int argc, char** argv, bool as_vllm) {
   const auto report = check_arguments(*parsed);
   if (!report) return refuse(report.error());
   if (parsed->has("log-level") && !set_log_level(parsed->value("log-level"))) {
-    return refuse(Status(Code::kInvalidArgument, "argument --log-level: invalid choice: '" + parsed->value("log-level") +
+    return refuse(Status(Code::kInvalidArgument, "argument --log-level: invalid choice: '" +
+                                                     parsed->value("log-level") +
                                                      "' (choose from debug, info, warning, error)"));
   }
   if (const auto level = process_environment("VLLM_LOGGING_LEVEL"); !level.empty() && !parsed->has("log-level")) {

@@ -51,7 +51,8 @@ Result<engine::KvRole> role_of(const std::string& name) {
   if (name == "kv_producer") return engine::KvRole::kProducer;
   if (name == "kv_consumer") return engine::KvRole::kConsumer;
   if (name == "kv_both") return engine::KvRole::kBoth;
-  return fail(Code::kInvalidArgument, "--kv-transfer-config kv_role '{}': use kv_producer, kv_consumer or kv_both", name);
+  return fail(Code::kInvalidArgument, "--kv-transfer-config kv_role '{}': use kv_producer, kv_consumer or kv_both",
+              name);
 }
 
 Result<std::string> text_member(const json& object, const char* key) {
@@ -94,7 +95,8 @@ Result<engine::KvTransferConfig> kv_transfer_of(const json& value, const ReadEnv
   if (config.host.empty()) config.host = "127.0.0.1";
   BATON_TRY_ASSIGN(const std::string policy, text_member(value, "kv_load_failure_policy"));
   if (!policy.empty() && policy != "fail" && policy != "recompute") {
-    return fail(Code::kInvalidArgument, "--kv-transfer-config kv_load_failure_policy '{}': use recompute or fail", policy);
+    return fail(Code::kInvalidArgument, "--kv-transfer-config kv_load_failure_policy '{}': use recompute or fail",
+                policy);
   }
   config.recompute_on_failure = policy != "fail";
   const json extra = value.value("kv_connector_extra_config", json::object());
@@ -103,7 +105,8 @@ Result<engine::KvTransferConfig> kv_transfer_of(const json& value, const ReadEnv
   }
   if (const auto it = extra.find("kv_lease_duration"); it != extra.end()) {
     if (!it->is_number() || it->get<double>() < 6 || it->get<double>() > 86400) {
-      return fail(Code::kInvalidArgument, "--kv-transfer-config kv_lease_duration {}: seconds from 6 to 86400", it->dump());
+      return fail(Code::kInvalidArgument, "--kv-transfer-config kv_lease_duration {}: seconds from 6 to 86400",
+                  it->dump());
     }
     config.lease_s = it->get<double>();
   }
@@ -125,7 +128,8 @@ Result<engine::EngineConfig> engine_config_of(const ParsedArgs& parsed, const Re
   BATON_TRY_ASSIGN(config.max_num_seqs,
                    checked_int(parsed, "max-num-seqs", std::min(128, config.max_num_batched_tokens), 1, 65536));
   if (config.max_num_batched_tokens < config.max_num_seqs) {
-    return fail(Code::kInvalidArgument, "max_num_batched_tokens ({}) must be greater than or equal to max_num_seqs ({}).",
+    return fail(Code::kInvalidArgument,
+                "max_num_batched_tokens ({}) must be greater than or equal to max_num_seqs ({}).",
                 config.max_num_batched_tokens, config.max_num_seqs);
   }
   BATON_TRY_ASSIGN(config.block_size, checked_int(parsed, "block-size", 16, 1, 65536));
@@ -142,8 +146,8 @@ Result<engine::EngineConfig> engine_config_of(const ParsedArgs& parsed, const Re
   if (parsed.has("kv-cache-dtype")) config.kv_cache_dtype = parsed.value("kv-cache-dtype");
   const std::string policy = parsed.has("scheduling-policy") ? parsed.value("scheduling-policy") : "fcfs";
   if (policy != "fcfs" && policy != "priority") {
-    return fail(Code::kInvalidArgument, "argument --scheduling-policy: invalid choice: '{}' (choose from fcfs, priority)",
-                policy);
+    return fail(Code::kInvalidArgument,
+                "argument --scheduling-policy: invalid choice: '{}' (choose from fcfs, priority)", policy);
   }
   config.priority_scheduling = policy == "priority";
   BATON_TRY_ASSIGN(config.long_prefill_token_threshold,
@@ -234,8 +238,8 @@ Result<ServeSetup> make_serve_setup(const ParsedArgs& parsed, bool as_vllm, cons
   if (parsed.has("override-generation-config")) {
     setup.generation_overrides = json::parse(parsed.value("override-generation-config"));
   }
-  setup.shutdown_timeout = std::chrono::duration_cast<Duration>(
-      std::chrono::duration<double>(float_or(parsed, "shutdown-timeout", 0)));
+  setup.shutdown_timeout =
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(float_or(parsed, "shutdown-timeout", 0)));
   const std::string name = parsed.model.value_or("");
   BATON_TRY_ASSIGN(setup.model_path, resolve_model(name, environment));
   const auto names = parsed.values.find("served-model-name");

@@ -1,29 +1,11 @@
 #include "text/tokenizer/json_access.h"
 
+#include "base/json_depth.h"
+
 namespace baton::text {
 namespace {
 
-constexpr int kDepthMax = 64;
-
-// nlohmann's parser keeps its own stack, but what walks the tree later does not.
-bool too_deep(std::string_view text) {
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > kDepthMax) return true;
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-  return false;
-}
+constexpr int kDepthMax = 64;  // nlohmann's parser keeps its own stack; what walks the tree later does not
 
 }  // namespace
 
@@ -52,7 +34,8 @@ std::optional<int64_t> json_int(const Json& value) {
 std::string json_type(const Json& component) { return json_string(component, "type", "?"); }
 
 Result<Json> parse_json(std::string_view text, std::string_view name) {
-  if (too_deep(text)) return fail(Code::kInvalidArgument, "{}: nested deeper than {} levels", name, kDepthMax);
+  if (json_nests_deeper_than(text, kDepthMax))
+    return fail(Code::kInvalidArgument, "{}: nested deeper than {} levels", name, kDepthMax);
   try {
     return Json::parse(text);
   } catch (const std::exception& error) {
