@@ -36,10 +36,16 @@ elseif(NOT BATON_SANITIZE STREQUAL "")
   message(FATAL_ERROR "BATON_SANITIZE=${BATON_SANITIZE}: use address, thread or nothing.")
 endif()
 # How tests run: a report ends the process with an error, in the processes that a test starts too.
+find_program(BATON_SYMBOLIZER NAMES llvm-symbolizer HINTS /usr/lib/llvm-19/bin NO_CACHE)
+set(sanitizer_options exitcode=66)
+if(BATON_SYMBOLIZER)
+  string(APPEND sanitizer_options ":external_symbolizer_path=${BATON_SYMBOLIZER}")
+endif()
 set(BATON_TEST_ENVIRONMENT
-  "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=${CMAKE_SOURCE_DIR}/tools/tsan_suppressions.txt"
-  "ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1:check_initialization_order=1:strict_string_checks=1"
-  "UBSAN_OPTIONS=print_stacktrace=1")
+  "TSAN_OPTIONS=${sanitizer_options}:halt_on_error=1:second_deadlock_stack=1:suppressions=${CMAKE_SOURCE_DIR}/tools/tsan_suppressions.txt"
+  "ASAN_OPTIONS=${sanitizer_options}:detect_leaks=1:check_initialization_order=1:strict_string_checks=1"
+  "LSAN_OPTIONS=${sanitizer_options}"
+  "UBSAN_OPTIONS=${sanitizer_options}:print_stacktrace=1")
 set(BATON_TEST_SLOWDOWN 1)
 if(BATON_SANITIZE)
   set(BATON_TEST_SLOWDOWN 4)

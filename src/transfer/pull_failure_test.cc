@@ -134,7 +134,7 @@ TEST(PullFailure, LastingCorruptionEndsThePullWithItsGoodPrefix) {
   // A bit of block 4 rots after it was sealed: every attempt meets it.
   pair.consumer->hold(params);
   std::this_thread::sleep_for(milliseconds(100));
-  pair.prefill.data()[static_cast<size_t>(kGeometry.offset(Pair::remote(4).value, 2, 1, 1))] ^= std::byte{1};
+  rot(pair.prefill.data()[static_cast<size_t>(kGeometry.offset(Pair::remote(4).value, 2, 1, 1))]);
   pair.consumer->start(pair.pull("r", params, 160));
   const auto result = pair.result();
   ASSERT_FALSE(result.outcome);
@@ -149,7 +149,7 @@ TEST(PullFailure, ARottenUnitInSharedMemoryIsFound) {
   const auto params = pair.offer("r", 160);
   pair.consumer->hold(params);
   std::this_thread::sleep_for(milliseconds(100));
-  pair.prefill.data()[static_cast<size_t>(kGeometry.offset(Pair::remote(4).value, 2, 1, 1))] ^= std::byte{1};
+  rot(pair.prefill.data()[static_cast<size_t>(kGeometry.offset(Pair::remote(4).value, 2, 1, 1))]);
   pair.consumer->start(pair.pull("r", params, 160));
   const auto result = pair.result();
   ASSERT_FALSE(result.outcome);
