@@ -12,6 +12,7 @@
 #include "base/compute_pool.h"
 #include "base/hash.h"
 #include "base/json_depth.h"
+#include "base/log.h"
 #include "base/metrics.h"
 #include "base/status.h"
 
@@ -73,6 +74,12 @@ TEST(Hash, PublishedVectors) {
   stream.update(std::as_bytes(std::span("ab", 2)));
   stream.update(std::as_bytes(std::span("c", 1)));
   EXPECT_EQ(stream.digest(), xxh3_64(std::as_bytes(std::span("abc", 3))));
+}
+
+TEST(Log, TextFromOutsideStaysOnItsLine) {
+  EXPECT_EQ(log_quoted("a\nI 01-01 forged\x1b[31m\"\\"), R"("a\x0aI 01-01 forged\x1b[31m\"\\")");
+  EXPECT_EQ(log_quoted(std::string_view("\0", 1)), R"("\x00")");
+  EXPECT_EQ(log_quoted(std::string(500, 'x')).size(), 205u);
 }
 
 TEST(JsonDepth, BracketsInStringsDoNotCount) {

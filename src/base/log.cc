@@ -59,7 +59,36 @@ void set_log_name(std::string name) { logger().set_pattern("%L %m-%d %H:%M:%S.%e
 bool log_enabled(LogLevel level) { return logger().should_log(to_spdlog(level)); }
 
 void log_line(LogLevel level, std::string_view message) {
+  // Whatever a message quotes from outside, it stays on its line.
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
+  if (std::any_of(message.begin(), message.end(), is_control)) {
+    std::string escaped;
+    for (const char c : message) {
+      if (is_control(c)) escaped += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+      else escaped += c;
+    }
+    logger().log(to_spdlog(level), spdlog::string_view_t(escaped.data(), escaped.size()));
+    return;
+  }
   logger().log(to_spdlog(level), spdlog::string_view_t(message.data(), message.size()));
+}
+
+std::string log_quoted(std::string_view text) {
+  constexpr size_t kLongest = 200;
+  std::string quoted = "\"";
+  for (const char c : text.substr(0, kLongest)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      quoted += '\\';
+      quoted += c;
+    } else if (byte < 0x20 || byte == 0x7f) {
+      quoted += fmt::format("\\x{:02x}", byte);
+    } else {
+      quoted += c;
+    }
+  }
+  quoted += text.size() > kLongest ? "...\"" : "\"";
+  return quoted;
 }
 
 }  // namespace baton

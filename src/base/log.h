@@ -22,6 +22,9 @@ void set_log_name(std::string name);
 bool log_enabled(LogLevel level);
 void log_line(LogLevel level, std::string_view message);
 
+// Text from outside, safe on one log line: quotes around it, control characters and quotes escaped, at most 200 bytes.
+std::string log_quoted(std::string_view text);
+
 template <typename... Args>
 void log(LogLevel level, fmt::format_string<Args...> format, Args&&... args) {
   if (log_enabled(level)) log_line(level, fmt::format(format, std::forward<Args>(args)...));

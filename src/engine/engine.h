@@ -143,6 +143,8 @@ class Engine {
   virtual Result<void> submit(EngineRequest request, OutputCallback on_output) = 0;
   // Ends it with kAbort; its blocks are free before the next step. Unknown ids are ignored.
   virtual void abort(const std::string& id) = 0;
+  // The same, but the caller has all it wanted (a stop string came): it ends with kStop and counts as such.
+  virtual void finish(const std::string& id) = 0;
   virtual int64_t abort_all() = 0;
   virtual void reset_prefix_cache() = 0;
   virtual EngineStats stats() const = 0;

@@ -96,10 +96,10 @@ std::unique_ptr<Sequence> EngineCore::make_sequence(Submission& submission, Sequ
   return sequence;
 }
 
-void EngineCore::abort(const std::string& id) {
+void EngineCore::abort(const std::string& id, FinishReason reason) {
   const auto found = by_client_id_.find(id);
   if (found == by_client_id_.end()) return handoff_.revoke(id);
-  end_early(found->second, FinishReason::kAbort, std::nullopt);
+  end_early(found->second, reason, std::nullopt);
 }
 
 void EngineCore::fail_all(const Status& error) {

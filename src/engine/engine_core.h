@@ -40,7 +40,7 @@ class EngineCore {
 
   void submit(Submission submission);
   // Ends a live request with kAbort, or gives up what a finished one offers. Unknown ids are ignored.
-  void abort(const std::string& id);
+  void abort(const std::string& id, FinishReason reason = FinishReason::kAbort);
   void decline(const wire::KvTransferParams& params) { handoff_.decline(params); }
   void reset_prefix_cache() { blocks_.reset_prefix_cache(); }
   void fail_all(const Status& error);

@@ -36,6 +36,8 @@ Result<std::unique_ptr<EngineImpl>> EngineImpl::create(EngineConfig config, int 
                               [self = engine.get()](const std::string& id) {
                                 std::lock_guard lock(self->door_);
                                 self->live_.erase(id);
+                                // Whoever hears of the end finds it in the statistics, its offer included.
+                                self->stats_ = self->core_->stats();
                               },
                           .on_leave_queue = [self = engine.get()] { self->queued_.fetch_sub(1); }};
   auto core = make_core(std::move(hooks), [self = engine.get()] { self->wake(); });
@@ -96,15 +98,15 @@ void EngineImpl::decline_rejected(const EngineRequest& request) {
   (void)inbox_.try_push(Decline{*request.kv_transfer});
 }
 
-void EngineImpl::abort(const std::string& id) {
+void EngineImpl::end(const std::string& id, FinishReason reason) {
   std::lock_guard lock(door_);
   const auto found = live_.find(id);
   // An id that is not live may still name an offer. That one may be lost when the queue is full: its lease ends it.
   if (found == live_.end()) {
-    (void)inbox_.try_push(Abort{id});
+    (void)inbox_.try_push(Abort{id, reason});
     return;
   }
-  if (!std::exchange(found->second, true)) (void)inbox_.try_push(Abort{id});
+  if (!std::exchange(found->second, true)) (void)inbox_.try_push(Abort{id, reason});
 }
 
 int64_t EngineImpl::abort_all() {

@@ -28,7 +28,8 @@ class EngineImpl final : public Engine {
   ~EngineImpl() override;
 
   Result<void> submit(EngineRequest request, OutputCallback on_output) override;
-  void abort(const std::string& id) override;
+  void abort(const std::string& id) override { end(id, FinishReason::kAbort); }
+  void finish(const std::string& id) override { end(id, FinishReason::kStop); }
   int64_t abort_all() override;
   void reset_prefix_cache() override;
   EngineStats stats() const override;
@@ -39,8 +40,10 @@ class EngineImpl final : public Engine {
   void drain(Duration timeout) override;
 
  private:
+  void end(const std::string& id, FinishReason reason);
   struct Abort {
     std::string id;
+    FinishReason reason = FinishReason::kAbort;
   };
   struct Decline {
     wire::KvTransferParams params;

@@ -52,7 +52,7 @@ void EngineImpl::handle_commands() {
 
 void EngineImpl::handle(Command command) {
   if (auto* submission = std::get_if<Submission>(&command)) return core_->submit(std::move(*submission));
-  if (const auto* aborted = std::get_if<Abort>(&command)) return core_->abort(aborted->id);
+  if (const auto* aborted = std::get_if<Abort>(&command)) return core_->abort(aborted->id, aborted->reason);
   if (const auto* declined = std::get_if<Decline>(&command)) return core_->decline(declined->params);
 }
 

@@ -24,7 +24,8 @@ wire::KvTransferParams Handoff::offer(const std::string& client_id, SequenceId s
   return producer_->offer({.request_id = id,
                            .blocks = std::move(save.blocks),
                            .token_count = save.token_count,
-                           .last_token_id = save.last_token});
+                           .last_token_id = save.last_token,
+                           .prompt = save.prompt});
 }
 
 void Handoff::start(const std::string& client_id, const wire::KvTransferParams& params, KvLoad load) {
@@ -35,7 +36,8 @@ void Handoff::start(const std::string& client_id, const wire::KvTransferParams& 
                     .params = params,
                     .blocks = std::move(load.blocks),
                     .token_count = load.token_count,
-                    .skip_tokens = load.skip_tokens});
+                    .skip_tokens = load.skip_tokens,
+                    .prompt = load.prompt});
 }
 
 void Handoff::cancel(SequenceId sequence, std::vector<BlockId> held) {

@@ -178,6 +178,22 @@ TEST_F(HandoffTest, APromptOfAnotherLengthIsNotTaken) {
   expect_all_free();
 }
 
+TEST_F(HandoffTest, TheOfferOfAnotherPromptOfEqualLengthIsNotTaken) {
+  start();
+  const auto made = request("a", 40);
+  const auto prefilled = prefill(made);
+  auto other = with_params(made, prefilled);
+  other.prompt_ids = random_prompt(99, 40);
+  const auto got = decode_->run(other);
+  auto alone = other;
+  alone.kv_transfer.reset();
+  alone.id = "alone";
+  EXPECT_EQ(got.tokens, on_one_engine(alone).tokens);
+  EXPECT_EQ(got.first.external_tokens, 0);
+  alone.id = "later";
+  EXPECT_EQ(decode_->run(alone).tokens, got.tokens) << "nothing of the other prompt is cached";
+}
+
 TEST_F(HandoffTest, OnlyARequestThatEndsByLengthIsOffered) {
   start();
   const auto made = request("a");

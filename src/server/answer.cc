@@ -106,7 +106,7 @@ class Answer {
       if (output.kv_transfer) kv_transfer_ = output.kv_transfer->to_json();
       const int before = choice.stream.completion_tokens();
       auto delta = choice.stream.push(output);
-      if (choice.stream.ended_by_stop_string()) generation_.abort(next.choice);
+      if (choice.stream.ended_by_stop_string()) generation_.finish(next.choice);
       if (plan_.drop_generated) {
         delta.text.clear();
         delta.token_ids.clear();

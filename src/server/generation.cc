@@ -45,16 +45,18 @@ net::Task<Result<Generation::Output>> Generation::next() {
   co_return output;
 }
 
-void Generation::abort(size_t choice) {
-  if (choice < running_.size() && !running_[choice].empty()) {
-    engine_.abort(running_[choice]);
-    running_[choice].clear();
-  }
+void Generation::finish(size_t choice) {
+  if (choice >= running_.size() || running_[choice].empty()) return;
+  engine_.finish(running_[choice]);
+  running_[choice].clear();
 }
 
 void Generation::cancel() {
   channel_->cancelled = true;
-  for (size_t choice = 0; choice < running_.size(); ++choice) abort(choice);
+  for (auto& id : running_) {
+    if (!id.empty()) engine_.abort(id);
+    id.clear();
+  }
   channel_->wake.cancel();
 }
 

@@ -28,8 +28,8 @@ class Generation {
   Result<void> submit(size_t choice, engine::EngineRequest request);
   // The next output of any choice; kCancelled once cancel() was called.
   net::Task<Result<Output>> next();
-  // Ends one choice early (a stop string matched).
-  void abort(size_t choice);
+  // One choice has all it wanted (a stop string matched).
+  void finish(size_t choice);
   // The client has gone: aborts everything and wakes next(). On the handler's executor.
   void cancel();
 

@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "base/strong_id.h"
 #include "wire/kv_transfer_params.h"
+#include "wire/prompt_digest.h"
 
 namespace baton::transfer {
 
@@ -20,6 +21,7 @@ struct Offer {
   std::vector<BlockId> blocks;
   int64_t token_count = 0;
   int32_t last_token_id = 0;  // the token P sampled after the prompt
+  wire::PromptDigest prompt{};  // of the token_count tokens
 };
 
 class KvProducer {
@@ -42,6 +44,8 @@ struct Pull {
   std::vector<BlockId> blocks;
   int64_t token_count = 0;
   int64_t skip_tokens = 0;
+  // Of all the prompt's tokens: an offer of any other prompt is refused with kMismatch.
+  wire::PromptDigest prompt{};
 };
 
 struct PullResult {

@@ -113,6 +113,9 @@ void ConsumerFsm::on_offer(PullId id, const wire::OfferReply& reply, TimePoint n
                        reply.token_count, reply.blocks.size()),
                   now);
   }
+  if (reply.prompt != pull.pull.prompt) {
+    return finish(id, fail(Code::kMismatch, "the offer is the KV of another prompt"), now);
+  }
   pull.offer = reply;
   pull.stage = Stage::kMoving;
   pull.layers = 0;

@@ -101,6 +101,21 @@ TEST_F(ConsumerFsmTest, PullsInSlicesOverSharedMemoryAndSaysDone) {
   EXPECT_TRUE(messages<wire::EndOffer>()[0].done);
 }
 
+TEST_F(ConsumerFsmTest, TheKvOfAnotherPromptIsRefused) {
+  fsm.start(pull(), now);
+  take();
+  connect(true);
+  auto reply = offer();
+  reply.prompt = {1, 2};
+  fsm.on_message(connection, reply, now);
+  take();
+  ASSERT_EQ(results().size(), 1u);
+  EXPECT_EQ(results()[0].valid_tokens, 0);
+  ASSERT_FALSE(results()[0].outcome);
+  EXPECT_EQ(results()[0].outcome.error().code(), Code::kMismatch);
+  EXPECT_TRUE(only<CopyBlocks>(actions).empty());
+}
+
 TEST_F(ConsumerFsmTest, ALocalPrefixIsNotPulledAndAFullOneOnlyDeclines) {
   fsm.start(pull("r", 18, 8), now);
   take();

@@ -20,6 +20,7 @@ void ProducerFsm::offer(uint64_t id, Offer offer, TimePoint now) {
   LiveOffer live;
   live.request_id = std::move(offer.request_id);
   live.token_count = offer.token_count;
+  live.prompt = offer.prompt;
   live.expires = now + options_.lease;
   const int64_t used = (offer.token_count + block_size - 1) / block_size;
   for (int64_t i = 0; i < used; ++i) {
@@ -90,6 +91,7 @@ void ProducerFsm::on(ConnectionId connection, const wire::OfferQuery& query, Tim
 
 void ProducerFsm::answer_query(uint64_t offer_id, const LiveOffer& offer, Query query) {
   wire::OfferReply reply{.call = query.call, .offer_id = offer_id, .token_count = offer.token_count};
+  reply.prompt = offer.prompt;
   for (const BlockSeal& seal : offer.blocks) {
     reply.blocks.push_back(seal.block);
     reply.generations.push_back(seal.generation);

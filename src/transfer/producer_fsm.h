@@ -95,6 +95,7 @@ class ProducerFsm {
   struct LiveOffer {
     std::string request_id;
     int64_t token_count = 0;
+    wire::PromptDigest prompt{};
     std::vector<BlockSeal> blocks;
     TimePoint expires;
     bool sealed = false;

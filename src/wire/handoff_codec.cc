@@ -33,6 +33,8 @@ void put(ByteWriter& w, const OfferReply& m) {
   w.put(m.token_count);
   w.put_array(view(m.blocks));
   w.put_array(view(m.generations));
+  w.put(m.prompt[0]);
+  w.put(m.prompt[1]);
 }
 void put(ByteWriter& w, const Renew& m) {
   w.put(m.call);
@@ -106,6 +108,7 @@ Result<void> get(ByteReader& r, OfferReply& m) {
   m.token_count = r.get<int64_t>();
   m.blocks = r.get_array<int32_t>();
   m.generations = r.get_array<uint64_t>();
+  m.prompt = {r.get<uint64_t>(), r.get<uint64_t>()};
   if (m.blocks.size() > kBlocksMax || m.blocks.size() != m.generations.size() || m.token_count < 0) {
     return fail(Code::kOutOfRange, "OfferReply with {} blocks, {} generations and {} tokens (at most {} blocks)",
                 m.blocks.size(), m.generations.size(), m.token_count, kBlocksMax);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "wire/prompt_digest.h"
 #include "wire/handshake.h"
 
 namespace baton::wire {
@@ -59,6 +60,7 @@ struct OfferReply {
   int64_t token_count = 0;
   std::vector<int32_t> blocks;        // in prompt order, indices into P's arena
   std::vector<uint64_t> generations;  // of these blocks, as sealed
+  PromptDigest prompt{};              // of the tokens whose KV this is
 };
 struct Renew {
   uint64_t call = 0;

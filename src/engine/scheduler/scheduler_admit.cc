@@ -63,8 +63,11 @@ Scheduler::Admission Scheduler::start_load(Sequence& sequence, StepPlan& plan) {
   sequence.computed = hit_tokens;
   sequence.stage = SequenceStage::kLoading;
   ++loading_;
-  plan.loads.push_back(
-      {.sequence = sequence.id, .blocks = sequence.blocks.table, .token_count = total, .skip_tokens = hit_tokens});
+  plan.loads.push_back({.sequence = sequence.id,
+                        .blocks = sequence.blocks.table,
+                        .token_count = total,
+                        .skip_tokens = hit_tokens,
+                        .prompt = wire::prompt_digest(sequence.tokens)});
   return Admission::kLoads;
 }
 

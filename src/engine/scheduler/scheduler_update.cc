@@ -79,6 +79,7 @@ void Scheduler::finish(Sequence& sequence, SequenceUpdate& update) {
     blocks_.release(sequence.blocks);
     return;
   }
+  const auto given = static_cast<size_t>(sequence.given_count);
   // Another engine gets the prompt's KV; what was generated after the first token stays here.
   auto held = blocks_.detach(sequence.blocks);
   const auto kept = static_cast<size_t>(blocks_.blocks_for(sequence.given_count));
@@ -86,7 +87,8 @@ void Scheduler::finish(Sequence& sequence, SequenceUpdate& update) {
   held.resize(kept);
   update.save = KvSave{.blocks = std::move(held),
                        .token_count = sequence.given_count,
-                       .last_token = sequence.tokens[static_cast<size_t>(sequence.given_count)]};
+                       .last_token = sequence.tokens[given],
+                       .prompt = wire::prompt_digest(std::span(sequence.tokens).first(given))};
 }
 
 }  // namespace baton::engine

@@ -7,6 +7,7 @@
 
 #include "base/strong_id.h"
 #include "engine/sampling/sampler.h"
+#include "wire/prompt_digest.h"
 
 namespace baton::engine {
 
@@ -35,6 +36,7 @@ struct KvLoad {
   std::vector<BlockId> blocks;
   int64_t token_count = 0;
   int64_t skip_tokens = 0;  // leading tokens that are here already: a multiple of the block size
+  wire::PromptDigest prompt{};  // of the given tokens: what the KV must be of
 };
 
 // KV of a finished sequence to keep for another engine. The blocks stay held until they are released by name.
@@ -42,6 +44,7 @@ struct KvSave {
   std::vector<BlockId> blocks;
   int64_t token_count = 0;
   TokenId last_token = 0;
+  wire::PromptDigest prompt{};  // of the token_count tokens
 };
 
 struct StepPlan {

@@ -18,6 +18,11 @@ transfer::PullResult TwinLink::copy(const Waiting& waiting) {
     return result;
   }
   const auto& offer = found->second;
+  if (offer.prompt != pull.prompt) {
+    result.valid_tokens = pull.skip_tokens;
+    result.outcome = fail(Code::kMismatch, "the offer is the KV of another prompt");
+    return result;
+  }
   const int64_t valid = valid_tokens ? valid_tokens(pull) : pull.token_count;
   const int64_t block_bytes = geometry_.block_bytes();
   for (size_t i = static_cast<size_t>(pull.skip_tokens / geometry_.block_size); i < pull.blocks.size(); ++i) {
