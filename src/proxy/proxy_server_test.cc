@@ -203,12 +203,16 @@ TEST_F(Proxy, WithoutPrefillEnginesDecodeServesAloneAndWithoutDecodeIs503) {
 }
 
 TEST_F(Proxy, EmptyAndBrokenStreamsFailOverOrEndWithAnError) {
-  FakeEngine p(good_prefill), d(good_decode);
-  FakeEngine empty([](FakeEngine&, const Json&, net::HttpResponder& responder) -> net::Task<void> {
+  // Which of the two is asked first depends on whose health is known first.
+  std::atomic<int> calls{0};
+  const auto empty_at_first = [&](FakeEngine& engine, const Json& body,
+                                  net::HttpResponder& responder) -> net::Task<void> {
+    if (calls.fetch_add(1) > 0) co_return co_await good_decode(engine, body, responder);
     co_await begin_sse(responder);
     (void)co_await responder.end_stream();
-  });
-  start({local(p)}, {local(empty), local(d)});
+  };
+  FakeEngine p(good_prefill), d1(empty_at_first), d2(empty_at_first);
+  start({local(p)}, {local(d1), local(d2)});
   const std::string got = ask(kStream);
   EXPECT_NE(got.find("lo"), std::string::npos);
   EXPECT_NE(got.find("[DONE]"), std::string::npos);
