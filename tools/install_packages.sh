@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Installs what is missing of tools/packages.txt. Prints nothing when nothing is missing.
+# install_packages.sh [PACKAGE ...]: installs what is missing of tools/packages.txt and of those named. Prints nothing
+# when nothing is missing.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 
 missing=()
-for package in $(grep -v '^#' "$here/packages.txt"); do
+for package in $(grep -v '^#' "$here/packages.txt") "$@"; do
   [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
 done
 [ ${#missing[@]} -eq 0 ] && exit 0

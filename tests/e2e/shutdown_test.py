@@ -86,6 +86,15 @@ class ShutdownUnderLoad(harness.ServingTest):
             draw.shuffle(order)
             self.stop_in_traffic(proxy.port, order, draw)
 
+    def test_while_the_model_loads(self):
+        draw = random.Random(SEED)
+        for _ in range(ROUNDS):
+            engine = self.engine("engine", "--enforce-eager", wait=False, into=self.processes)
+            wait_until(lambda: "enforce-eager" in engine.tail(), 60, "the start is logged")
+            time.sleep(draw.uniform(0, 1))
+            self.assertEqual(engine.stop(), 0, engine.tail())
+            harness.end_all(self.processes)
+
     def test_twice_ends_at_once(self):
         """The second SIGTERM doesn't wait for the request that the first one let go on."""
         engine = self.engine("engine", "--shutdown-timeout", "600", into=self.processes)

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 
 #include "apps/args/args_check.h"
 #include "apps/serve/run_server.h"
@@ -30,6 +32,12 @@ void report_start(const StartReport& report, const ServeSetup& setup) {
   }
 }
 
+// Until the server takes the signals over there is nothing to end in order. As the first process of a container this
+// one would otherwise ignore them for as long as the weights load.
+void stop_at_once_when_told() {
+  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { std::_Exit(0); });
+}
+
 }  // namespace
 
 int serve_command(int argc, char** argv, bool as_vllm) {
@@ -50,6 +58,7 @@ int serve_command(int argc, char** argv, bool as_vllm) {
   if (const auto level = process_environment("VLLM_LOGGING_LEVEL"); !level.empty() && !parsed->has("log-level")) {
     set_log_level(level);
   }
+  stop_at_once_when_told();
   auto setup = make_serve_setup(*parsed, as_vllm, process_environment);
   if (!setup) return refuse(setup.error());
   report_start(*report, *setup);
