@@ -171,11 +171,10 @@ void EngineCore::compute(const StepPlan& plan) {
   auto updates = scheduler_.update(plan, worker_.execute(plan, states));
   const auto now = clock_.now();
   int64_t generated = 0;
-  for (auto& update : updates) {
-    generated += static_cast<int64_t>(update.taken.size());
-    take_update(std::move(update), now);
-  }
+  for (const auto& update : updates) generated += static_cast<int64_t>(update.taken.size());
+  // Before the outputs: whoever hears of a request's end finds its tokens counted.
   metrics_.on_step(plan.row_count, generated);
+  for (auto& update : updates) take_update(std::move(update), now);
 }
 
 void EngineCore::take_update(SequenceUpdate update, TimePoint now) {

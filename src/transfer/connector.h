@@ -20,7 +20,7 @@ struct Offer {
   std::string request_id;
   std::vector<BlockId> blocks;
   int64_t token_count = 0;
-  int32_t last_token_id = 0;  // the token P sampled after the prompt
+  int32_t last_token_id = 0;    // the token P sampled after the prompt
   wire::PromptDigest prompt{};  // of the token_count tokens
 };
 

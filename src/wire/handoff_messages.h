@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "wire/prompt_digest.h"
 #include "wire/handshake.h"
+#include "wire/prompt_digest.h"
 
 namespace baton::wire {
 

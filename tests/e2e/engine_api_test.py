@@ -323,24 +323,23 @@ class Names(harness.ServingTest):
     def test_what_is_not_there_is_refused_at_start(self):
         for flags in (["--tensor-parallel-size", "4"], ["--speculative-config", '{"method": "mtp"}'],
                       ["--quantization", "ascend"], ["--no-such-flag"], ["--max-model-len", "many"]):
-            run = subprocess.run([harness.BATON, "serve", harness.TINY, *flags], capture_output=True, text=True, timeout=30)
-            self.assertEqual(run.returncode, 2, (flags, run.stderr))
-            self.assertIn(flags[0].lstrip("-"), run.stderr.replace("_", "-"))
+            status, said = harness.run_to_end("serve", harness.TINY, *flags)
+            self.assertEqual(status, 2, (flags, said))
+            self.assertIn(flags[0].lstrip("-"), said.replace("_", "-"))
 
     def test_a_model_that_is_not_there_lists_where_it_looked(self):
-        run = subprocess.run([harness.BATON, "serve", "Eco-Tech/Kimi-K2.6-W4A8"], capture_output=True, text=True, timeout=30)
-        self.assertEqual(run.returncode, 2)
-        self.assertIn("models--Eco-Tech--Kimi-K2.6-W4A8", run.stderr)
+        status, said = harness.run_to_end("serve", "Eco-Tech/Kimi-K2.6-W4A8")
+        self.assertEqual(status, 2)
+        self.assertIn("models--Eco-Tech--Kimi-K2.6-W4A8", said)
 
 
 class BrokenFiles(harness.ServingTest):
     """A broken checkpoint ends the start with an error; it never crashes or hangs."""
 
     def start(self, path):
-        run = subprocess.run([harness.BATON, "serve", str(path), "--port", str(harness.free_port())], capture_output=True,
-                             text=True, timeout=60)
-        self.assertIn(run.returncode, (1, 2), (path, run.returncode, run.stderr[-500:]))
-        self.assertRegex(run.stderr, "baton serve: (error: )?.+")
+        status, said = harness.run_to_end("serve", str(path), "--port", str(harness.free_port()))
+        self.assertIn(status, (1, 2), (path, status, said[-500:]))
+        self.assertRegex(said, "baton serve: (error: )?.+")
 
     def test_every_kind_of_break(self):
         import shutil

@@ -100,6 +100,14 @@ def end_all(processes):
         raise AssertionError("\n".join(problems))
 
 
+def run_to_end(*arguments, timeout=START_SECONDS):
+    """A `baton` command that ends by itself: its status and what it said on stderr."""
+    ended = subprocess.run([BATON, *arguments], capture_output=True, text=True, errors="replace", timeout=timeout)
+    if SANITIZER_REPORT.search(ended.stderr):
+        raise AssertionError(f"{arguments}: a sanitizer's report:\n{ended.stderr}")
+    return ended.returncode, ended.stderr
+
+
 def request(port, method, path, body=None, headers=None, timeout=60, host="127.0.0.1"):
     """(status, parsed JSON or text, headers). `body`: bytes, str, or a value to send as JSON."""
     connection = http.client.HTTPConnection(host, port, timeout=timeout)

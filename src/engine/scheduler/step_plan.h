@@ -35,7 +35,7 @@ struct KvLoad {
   SequenceId sequence;
   std::vector<BlockId> blocks;
   int64_t token_count = 0;
-  int64_t skip_tokens = 0;  // leading tokens that are here already: a multiple of the block size
+  int64_t skip_tokens = 0;      // leading tokens that are here already: a multiple of the block size
   wire::PromptDigest prompt{};  // of the given tokens: what the KV must be of
 };
 
