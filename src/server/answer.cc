@@ -216,6 +216,17 @@ class Answer {
 
 }  // namespace
 
+AnswerPlan make_plan(ServerContext& context, const net::HttpRequest& http, std::string_view id_prefix,
+                     CommonFields fields) {
+  AnswerPlan plan;
+  plan.request_id = context.request_id(http, fields.request_id);
+  plan.id = std::string(id_prefix) + plan.request_id;
+  plan.created = unix_time();
+  plan.model = context.model_name();
+  plan.fields = std::move(fields);
+  return plan;
+}
+
 net::Task<void> run_answer(ServerContext& context, AnswerPlan plan, Format& format, net::HttpResponder& responder) {
   context.metrics.request_params_n.observe(plan.fields.n);
   Answer answer(context, plan, format, responder);

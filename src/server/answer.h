@@ -41,6 +41,27 @@ struct AnswerPlan {
   bool drop_generated = false;  // max_tokens 0 with echo: one token is computed for its logits and not shown
 };
 
+// The body as the route's own Request, by the route's `parse`.
+template <typename Request>
+Parsed<Request> parse_request(ServerContext& context, const net::HttpRequest& http,
+                              Parsed<Request> (*parse)(ServerContext&, const Json&)) {
+  auto body = parse_body(http.body);
+  if (!body) return std::unexpected(body.error());
+  return parse(context, *body);
+}
+
+AnswerPlan make_plan(ServerContext& context, const net::HttpRequest& http, std::string_view id_prefix,
+                     CommonFields fields);
+
+// A plan under fresh ids with the request's fields moved into it, unless it failed to parse or asks for another model.
+template <typename Request>
+Parsed<AnswerPlan> plan_answer(ServerContext& context, const net::HttpRequest& http, std::string_view id_prefix,
+                               Parsed<Request>& request) {
+  if (!request) return std::unexpected(request.error());
+  if (!context.serves(request->fields.model)) return std::unexpected(model_not_found(request->fields.model));
+  return make_plan(context, http, id_prefix, std::move(request->fields));
+}
+
 class Format {
  public:
   virtual ~Format() = default;

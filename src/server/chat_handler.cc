@@ -163,30 +163,16 @@ Parsed<ChatRequest> parse_chat(ServerContext& context, const Json& body) {
 }  // namespace
 
 net::Task<void> handle_chat_completions(ServerContext& context, net::HttpRequest& http, net::HttpResponder& responder) {
-  auto body = parse_body(http.body);
-  if (!body) {
-    co_await responder.respond(error_response(body.error()));
+  auto request = parse_request<ChatRequest>(context, http, parse_chat);
+  auto plan = plan_answer(context, http, "chatcmpl-", request);
+  if (!plan) {
+    co_await responder.respond(error_response(plan.error()));
     co_return;
   }
-  auto request = parse_chat(context, *body);
-  if (!request) {
-    co_await responder.respond(error_response(request.error()));
-    co_return;
-  }
-  if (!context.serves(request->fields.model)) {
-    co_await responder.respond(error_response(model_not_found(request->fields.model)));
-    co_return;
-  }
-  AnswerPlan plan;
-  plan.request_id = context.request_id(http, request->fields.request_id);
-  plan.id = "chatcmpl-" + plan.request_id;
-  plan.created = unix_time();
-  plan.model = context.model_name();
-  plan.prompts.push_back(std::move(request->prompt));
-  plan.fields = std::move(request->fields);
+  plan->prompts.push_back(std::move(request->prompt));
   ChatFormat format(context.tokenizer, context.options.response_role, request->top_logprobs,
                     std::move(request->echo_text));
-  co_await run_answer(context, std::move(plan), format, responder);
+  co_await run_answer(context, std::move(*plan), format, responder);
 }
 
 }  // namespace baton::server

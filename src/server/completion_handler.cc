@@ -189,30 +189,16 @@ Parsed<CompletionRequest> parse_completion(ServerContext& context, const Json& b
 }  // namespace
 
 net::Task<void> handle_completions(ServerContext& context, net::HttpRequest& http, net::HttpResponder& responder) {
-  auto body = parse_body(http.body);
-  if (!body) {
-    co_await responder.respond(error_response(body.error()));
+  auto request = parse_request<CompletionRequest>(context, http, parse_completion);
+  auto plan = plan_answer(context, http, "cmpl-", request);
+  if (!plan) {
+    co_await responder.respond(error_response(plan.error()));
     co_return;
   }
-  auto request = parse_completion(context, *body);
-  if (!request) {
-    co_await responder.respond(error_response(request.error()));
-    co_return;
-  }
-  if (!context.serves(request->fields.model)) {
-    co_await responder.respond(error_response(model_not_found(request->fields.model)));
-    co_return;
-  }
-  AnswerPlan plan;
-  plan.request_id = context.request_id(http, request->fields.request_id);
-  plan.id = "cmpl-" + plan.request_id;
-  plan.created = unix_time();
-  plan.model = context.model_name();
-  plan.prompts = std::move(request->prompts);
-  plan.fields = std::move(request->fields);
-  plan.drop_generated = request->drop_generated;
+  plan->prompts = std::move(request->prompts);
+  plan->drop_generated = request->drop_generated;
   CompletionFormat format(context.tokenizer, request->echo);
-  co_await run_answer(context, std::move(plan), format, responder);
+  co_await run_answer(context, std::move(*plan), format, responder);
 }
 
 }  // namespace baton::server
