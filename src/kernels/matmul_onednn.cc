@@ -114,6 +114,11 @@ bool trial_agrees(int64_t in_features) {
 
 }  // namespace
 
+std::string onednn_version() {
+  const auto& version = *dnnl::version();
+  return fmt::format("{}.{}.{}", version.major, version.minor, version.patch);
+}
+
 bool onednn_can_serve(const MatmulSpec& spec) {
   if (!spec.allow_onednn || spec.dtype != tensor::DType::kBF16 || spec.isa != tensor::Isa::kAvx512 ||
       spec.k_order != KOrder::kSequential || spec.in_features % 32 != 0) {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "kernels/matmul.h"
 
@@ -15,6 +16,9 @@ namespace baton::kernels {
 // Whether oneDNN serves this op: bf16, in sequence, and on this machine its primitives are brg:avx512_core_bf16 (AMX
 // has other rounding) and a trial product of this K has the bits of our own kernel.
 bool onednn_can_serve(const MatmulSpec& spec);
+
+// "2.6.3": the library that is loaded, for the numeric profile.
+std::string onednn_version();
 
 // Rows of one call; others go through our own kernel.
 inline constexpr int64_t kOnednnRows = 64;

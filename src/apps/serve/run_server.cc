@@ -15,6 +15,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "engine/make_engine.h"
+#include "kernels/matmul_onednn.h"
 #include "models/model.h"
 #include "server/openai_server.h"
 
@@ -29,7 +30,7 @@ constexpr uint32_t kKernelRevision = 1;
 wire::NumericProfile numeric_profile(const ServeSetup& setup) {
   return {.isa = std::string(tensor::isa_name(setup.isa)),
           .kernel_revision = kKernelRevision,
-          .onednn_version = setup.allow_onednn ? "2.6.3" : ""};
+          .onednn_version = setup.allow_onednn ? kernels::onednn_version() : ""};
 }
 
 std::string tokenizer_hash(const text::Tokenizer& tokenizer) {
