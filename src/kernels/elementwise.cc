@@ -27,6 +27,14 @@ void rms_norm(const float* x, int64_t x_stride, const float* weight, float eps, 
   });
 }
 
+void layer_norm(const float* x, int64_t x_stride, const float* weight, const float* bias, float eps, float* y,
+                int64_t y_stride, int64_t rows, int64_t features, tensor::Isa isa, ComputePool& pool) {
+  const auto row = row_ops(isa).layer_norm;
+  pool.parallel_for(rows, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) row(x + r * x_stride, weight, bias, eps, y + r * y_stride, features);
+  });
+}
+
 void add_rms_norm(float* residual, const float* x, const float* weight, float eps, float* y, int64_t rows,
                   int64_t features, tensor::Isa isa, ComputePool& pool) {
   const auto row = row_ops(isa).add_rms_norm;

@@ -12,6 +12,10 @@ namespace baton::kernels {
 void rms_norm(const float* x, int64_t x_stride, const float* weight, float eps, float* y, int64_t y_stride,
               int64_t rows, int64_t features, tensor::Isa isa, ComputePool& pool);
 
+// y = (x - mean(x)) * rsqrt(variance(x) + eps) * weight + bias. x, y: [rows, features]; may alias.
+void layer_norm(const float* x, int64_t x_stride, const float* weight, const float* bias, float eps, float* y,
+                int64_t y_stride, int64_t rows, int64_t features, tensor::Isa isa, ComputePool& pool);
+
 // residual += x, then y = rms_norm(residual): one pass. residual: [rows, features].
 void add_rms_norm(float* residual, const float* x, const float* weight, float eps, float* y, int64_t rows,
                   int64_t features, tensor::Isa isa, ComputePool& pool);

@@ -56,6 +56,25 @@ void add_rms_norm_row(float* residual, const float* x, const float* weight, floa
   scale_row(residual, squares, weight, eps, y, features);
 }
 
+void layer_norm_row(const float* x, const float* weight, const float* bias, float eps, float* y, int64_t features) {
+  Vec sum = Vec::set(0);
+  for_lanes(features, [&](int64_t i, int n) { sum = sum + load_lanes(x + i, n); });
+  const Vec mean = Vec::set(sum.reduce_add() / static_cast<float>(features));
+  Vec squares = Vec::set(0);
+  for_lanes(features, [&](int64_t i, int n) {
+    // Lanes beyond the row hold zeros, not minus the mean.
+    float centred[16];
+    store_lanes(load_lanes(x + i, n) - mean, centred, n);
+    const Vec v = load_lanes(centred, n);
+    squares = Vec::fma(v, v, squares);
+  });
+  const Vec scale = Vec::set(1.0f / __builtin_sqrtf(squares.reduce_add() / static_cast<float>(features) + eps));
+  for_lanes(features, [&](int64_t i, int n) {
+    const Vec v = (load_lanes(x + i, n) - mean) * scale;
+    store_lanes(Vec::fma(v, load_lanes(weight + i, n), load_lanes(bias + i, n)), y + i, n);
+  });
+}
+
 void rope_half_split_head(float* x, int pairs, const float* cos, const float* sin) {
   for_lanes(pairs, [&](int64_t i, int n) {
     const Vec a = load_lanes(x + i, n);
@@ -103,6 +122,7 @@ void add_row(const float* x, float* y, int64_t features) {
 constexpr ElementwiseOps kRows = {
     .rms_norm = rms_norm_row,
     .add_rms_norm = add_rms_norm_row,
+    .layer_norm = layer_norm_row,
     .rope_half_split = rope_half_split_head,
     .rope_interleaved = rope_interleaved_head,
     .silu_mul = silu_mul_row,

@@ -32,6 +32,8 @@ struct ForwardBatch {
   std::span<const int32_t> positions;  // [rows]
   std::span<const kernels::SequenceSlice> slices;
   std::span<const int32_t> logit_rows;  // rows whose logits are wanted, ascending
+  // Per layer: where the residual stream after it is wanted, [rows, hidden] fp32; null where not. Empty: nowhere.
+  std::span<float* const> taps;
   kernels::CacheView cache;
 };
 

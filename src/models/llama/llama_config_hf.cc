@@ -3,7 +3,7 @@
 
 #include "models/config_reader.h"
 #include "models/llama/llama_config.h"
-#include "models/llama/llama_limits.h"
+#include "models/config_limits.h"
 
 namespace baton::models {
 namespace {

@@ -1,0 +1,74 @@
+// A decoder of multi-head latent attention (and KDA), dense or mixture-of-experts feed-forward, plain or attention
+// residuals: DeepSeek V3, R1, V3.2, Kimi K2, Kimi Linear, Kimi K3, K3.1. See deepseek_config.h.
+//
+// Sketch: a step reads every dense matrix once, of the experts those that some row chose, per row and layer the cache
+// (or the recurrent state) of its sequence. No allocation after prepare(). Used by the worker's thread alone.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/deepseek/deepseek_config.h"
+#include "models/layers/attn_res.h"
+#include "models/layers/kda.h"
+#include "models/layers/mla.h"
+#include "models/layers/mlp.h"
+#include "models/layers/moe.h"
+#include "models/model.h"
+
+namespace baton::models {
+
+class DeepseekModel : public Model {
+ public:
+  static Result<std::unique_ptr<Model>> load(const weights::Checkpoint& checkpoint, const LoadOptions& options,
+                                             ComputePool& pool);
+
+  CacheNeeds cache_needs() const override;
+  int vocab_size() const override { return static_cast<int>(config_.vocab); }
+  int max_positions() const override { return config_.max_positions; }
+  tensor::DType native_cache_dtype() const override { return config_.native_dtype; }
+  std::string fingerprint() const override { return fingerprint_; }
+  int64_t weight_bytes() const override { return weight_bytes_; }
+  Result<void> prepare(int max_rows, int max_logit_rows, int threads) override;
+  void forward(const ForwardBatch& batch, float* logits, ComputePool& pool) override;
+
+ private:
+  struct Layer {
+    std::vector<float> attention_norm, ffn_norm;
+    std::optional<AttnResWeights> attention_residual, ffn_residual;
+    std::optional<MlaWeights> mla;
+    std::optional<KdaWeights> kda;
+    std::optional<IndexerWeights> indexer;
+    std::optional<MlpWeights> mlp;
+    std::optional<MoeWeights> moe;
+    int latent_entry = 0, index_entry = 0;  // of the cache
+    int state_layer = 0;
+  };
+  struct Scratch;
+  struct Step;
+  class Loader;
+
+  void check_batch(const ForwardBatch& batch, const ComputePool& pool) const;
+  void embed(std::span<const int32_t> tokens, float* out, ComputePool& pool) const;
+  void run_layer(int index, Step& step);
+  void attention(int index, Step& step, float* out);
+  void feed_forward(int index, Step& step, float* out);
+  const float* layer_input(const std::optional<AttnResWeights>& weights, const std::vector<float>& norm, Step& step);
+  void write_logits(std::span<const int32_t> rows, float* logits, ComputePool& pool);
+
+  DeepseekConfig config_;
+  tensor::Isa isa_ = tensor::Isa::kPortable;
+  std::optional<kernels::PackedMatrix> embedding_;  // absent: the head's matrix
+  kernels::PackedMatrix lm_head_;
+  std::vector<float> final_norm_;
+  std::optional<AttnResWeights> final_residual_;
+  std::vector<Layer> layers_;
+  std::vector<float> rope_;  // rope_table; empty without rotary positions
+  std::string fingerprint_;
+  int64_t weight_bytes_ = 0;
+  std::unique_ptr<Scratch> scratch_;
+};
+
+}  // namespace baton::models

@@ -1,0 +1,74 @@
+// Multi-head latent attention of one layer, in absorbed form for every token, prompt or generated (rule 4): the cache
+// holds one latent and one rotary key per token, shared by all heads.
+//
+//   cq = RMSNorm(q_a x);  q = q_b cq = [heads][nope | rope]     (without q_lora: q = q_b x)
+//   [c | kr] = kv_a x;    latent = RMSNorm(c);  rotary parts of q and kr are rotated (not with NoPE)
+//   per head h: qa = W_UK[h]^T q_nope;  score = (qa . latent + q_rope . kr) * scale;  l = sum p latent;  o_h = W_UV[h] l
+//   y = o_proj [o_h],  with an output gate o_h *= sigmoid(g_proj x) before
+//
+// Sketch, DeepSeek V3 at one row: W_UK and W_UV are 2 x 128 heads x 128 x 512 (33 MB in bf16, read once per step), the
+// attention reads 1152 B of cache per token once for all heads.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/compute_pool.h"
+#include "kernels/kv_view.h"
+#include "models/deepseek/deepseek_config.h"
+#include "models/layers/indexer.h"
+#include "models/layers/linear.h"
+#include "tensor/buffer.h"
+
+namespace baton::models {
+
+struct MlaWeights {
+  std::optional<Linear> q_a;
+  std::vector<float> q_a_norm;
+  Linear q_b;
+  Linear kv_a;
+  std::vector<float> kv_a_norm;
+  std::vector<kernels::PackedMatrix> key_up;    // W_UK^T of each head: [kv_lora, nope]
+  std::vector<kernels::PackedMatrix> value_up;  // W_UV of each head: [value, kv_lora]
+  std::optional<Linear> gate;
+  Linear o;
+};
+
+// Shared by all layers; sized once.
+class MlaScratch {
+ public:
+  static Result<MlaScratch> allocate(const MlaConfig& config, int64_t max_rows, int threads);
+
+ private:
+  friend void mla_forward(const MlaWeights&, const struct MlaStep&, MlaScratch&, QuantizedInput&, float*,
+                          ComputePool&);
+  QuantizedInput inner_;  // of cq and of the heads' outputs
+  kernels::ActivationBuffer heads_;
+  // [rows, ...]: q lora; heads x query_dim; latent | rope; heads x nope; heads x (kv_lora + rope); heads x kv_lora; heads x
+  // value, twice.
+  tensor::Buffer cq_, q_, kv_, nope_, absorbed_, latents_, heads_out_, gate_, attention_;
+};
+
+struct MlaStep {
+  const MlaConfig& config;
+  int64_t rows = 0;
+  const int32_t* positions = nullptr;  // [rows]
+  const float* cos_sin = nullptr;      // rope_table; unused without rotary positions
+  std::span<const kernels::SequenceSlice> slices;
+  kernels::TokenCacheView cache;
+  // Sparse attention: this layer's own indexer runs and fills the selection; a shared one is read as it is.
+  IndexerRole indexer_role = IndexerRole::kNone;
+  const IndexerWeights* indexer = nullptr;
+  const IndexerConfig* indexer_config = nullptr;
+  kernels::TokenCacheView index_cache;
+  IndexSelection* selection = nullptr;
+  tensor::Isa isa = tensor::Isa::kPortable;
+};
+
+// x: the layer's normed input, already set in `input`; y: [rows, hidden]. Writes the step's latents (and index keys).
+void mla_forward(const MlaWeights& weights, const MlaStep& step, MlaScratch& scratch, QuantizedInput& input, float* y,
+                 ComputePool& pool);
+
+}  // namespace baton::models
