@@ -22,7 +22,8 @@ class ModelRunner {
  public:
   ModelRunner(Model& model, RunnerOptions options)
       : model_(model), options_(options), pool_({.threads = options.threads, .spin_us = 0}) {
-    entries_ = model.cache_needs().paged;
+    const CacheNeeds needs = model.cache_needs();
+    entries_ = needs.paged;
     view_.block_size = options.block_size;
     for (kernels::PagedEntry& entry : entries_) {
       entry.dtype = options.cache_dtype;
@@ -34,6 +35,11 @@ class ModelRunner {
     const int blocks = (options.max_tokens + options.block_size - 1) / options.block_size;
     bytes_.assign(view_.block_stride * blocks, std::byte{0xff});
     view_.blocks = bytes_.data();
+    view_.head_stride = needs.state_head_bytes;
+    view_.layer_stride = needs.state_heads * view_.head_stride;
+    view_.slot_stride = needs.state_layers * view_.layer_stride;
+    states_.assign(kSlots * view_.slot_stride, std::byte{0xff});
+    view_.states = states_.data();
     table_.resize(blocks);
     std::iota(table_.rbegin(), table_.rend(), 0);
     prepared_ = model.prepare(options.max_rows, options.max_rows, options.threads);
@@ -53,6 +59,15 @@ class ModelRunner {
     return logits;
   }
 
+  // Where the residual stream after each layer is written by the next feed(): [tokens, hidden] of each.
+  void tap(std::vector<std::vector<float>>* layers, int64_t hidden) {
+    taps_ = layers;
+    hidden_ = hidden;
+  }
+  const kernels::CacheView& cache() const { return view_; }
+  std::span<const int32_t> block_table() const { return table_; }
+  static constexpr int kSlots = 2;  // of which the last is in use
+
  private:
   std::vector<float> run_step(const std::vector<int32_t>& tokens, bool wanted, bool last_only) {
     const int rows = static_cast<int>(tokens.size());
@@ -61,11 +76,25 @@ class ModelRunner {
     std::iota(logit_rows.begin(), logit_rows.end(), 0);
     if (last_only) logit_rows = {rows - 1};
     if (!wanted) logit_rows.clear();
-    const kernels::SequenceSlice slice = {.block_table = table_.data(), .context_len = length_, .row_count = rows};
+    const kernels::SequenceSlice slice = {.block_table = table_.data(),
+                                          .context_len = length_,
+                                          .row_count = rows,
+                                          .state_slot = kSlots - 1};
     std::vector<float> logits(logit_rows.size() * model_.vocab_size());
-    model_.forward(
-        {.tokens = tokens, .positions = positions, .slices = {&slice, 1}, .logit_rows = logit_rows, .cache = view_},
-        logits.data(), pool_);
+    std::vector<float*> taps;
+    if (taps_ != nullptr) {
+      for (auto& layer : *taps_) {
+        layer.resize(static_cast<size_t>(length_ + rows) * hidden_);
+        taps.push_back(layer.data() + length_ * hidden_);
+      }
+    }
+    model_.forward({.tokens = tokens,
+                    .positions = positions,
+                    .slices = {&slice, 1},
+                    .logit_rows = logit_rows,
+                    .taps = taps,
+                    .cache = view_},
+                   logits.data(), pool_);
     length_ += rows;
     return logits;
   }
@@ -78,7 +107,10 @@ class ModelRunner {
   kernels::CacheView view_;
   std::vector<std::byte> bytes_;
   std::vector<int32_t> table_;
+  std::vector<std::byte> states_;
   Result<void> prepared_;
+  std::vector<std::vector<float>>* taps_ = nullptr;
+  int64_t hidden_ = 0;
   int32_t length_ = 0;
 };
 

@@ -219,8 +219,11 @@ void read_activation(ConfigReader& reader, DeepseekConfig& config) {
   }
 }
 
-tensor::DType native_dtype(ConfigReader& reader) {
-  const std::string name = reader.text_or(spelling(reader, "dtype", "torch_dtype"), "bfloat16");
+// Of the text settings, or of the whole model where those are silent.
+tensor::DType native_dtype(ConfigReader& reader, const nlohmann::json& top) {
+  ConfigReader outer(top, reader.where());
+  const std::string whole = outer.text_or(spelling(outer, "dtype", "torch_dtype"), "bfloat16");
+  const std::string name = reader.text_or(spelling(reader, "dtype", "torch_dtype"), whole);
   const auto dtype = tensor::parse_dtype(name);
   if (dtype && *dtype <= tensor::DType::kBF16) return *dtype;
   reader.refuse(Code::kUnimplemented, "dtype is \"{}\"; this version has float32, float16 and bfloat16", name);
@@ -255,7 +258,7 @@ Result<DeepseekConfig> read_deepseek_config_hf(const weights::Checkpoint& checkp
   config.tied_embeddings = reader.flag_or("tie_word_embeddings", false);
   config.draft_layers = count_or_none(reader, text, "num_nextn_predict_layers", 64);
   config.residual_block = count_or_none(reader, text, "attn_res_block_size", kLayersMax);
-  config.native_dtype = native_dtype(reader);
+  config.native_dtype = native_dtype(reader, top);
   read_mla(reader, config);
   read_rope(reader, config);
   read_kda(reader, config);

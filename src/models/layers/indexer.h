@@ -37,7 +37,7 @@ class IndexSelection {
                           QuantizedInput&, ComputePool&);
   int64_t stride_ = 0;
   tensor::Buffer positions_, counts_;
-  tensor::Buffer q_, k_, weights_, scores_;
+  tensor::Buffer q_, k_, weights_, scratch_;
 };
 
 struct IndexerStep {

@@ -36,21 +36,6 @@ struct MlaWeights {
   Linear o;
 };
 
-// Shared by all layers; sized once.
-class MlaScratch {
- public:
-  static Result<MlaScratch> allocate(const MlaConfig& config, int64_t max_rows, int threads);
-
- private:
-  friend void mla_forward(const MlaWeights&, const struct MlaStep&, MlaScratch&, QuantizedInput&, float*,
-                          ComputePool&);
-  QuantizedInput inner_;  // of cq and of the heads' outputs
-  kernels::ActivationBuffer heads_;
-  // [rows, ...]: q lora; heads x query_dim; latent | rope; heads x nope; heads x (kv_lora + rope); heads x kv_lora; heads x
-  // value, twice.
-  tensor::Buffer cq_, q_, kv_, nope_, absorbed_, latents_, heads_out_, gate_, attention_;
-};
-
 struct MlaStep {
   const MlaConfig& config;
   int64_t rows = 0;
@@ -65,6 +50,30 @@ struct MlaStep {
   kernels::TokenCacheView index_cache;
   IndexSelection* selection = nullptr;
   tensor::Isa isa = tensor::Isa::kPortable;
+};
+
+// Shared by all layers; sized once.
+class MlaScratch {
+ public:
+  static Result<MlaScratch> allocate(const MlaConfig& config, int64_t max_rows, int threads);
+
+ private:
+  friend void mla_forward(const MlaWeights&, const MlaStep&, MlaScratch&, QuantizedInput&, float*, ComputePool&);
+  void make_queries(const MlaWeights& weights, const MlaStep& step, QuantizedInput& input, ComputePool& pool);
+  void store_latents(const MlaWeights& weights, const MlaStep& step, QuantizedInput& input, ComputePool& pool);
+  void absorb(const MlaWeights& weights, const MlaStep& step, ComputePool& pool);
+  void attend(const MlaWeights& weights, const MlaStep& step, ComputePool& pool);
+
+  QuantizedInput inner_;              // of cq, then of the heads' outputs
+  kernels::ActivationBuffer heads_;  // of one matrix per head
+  // [rows, ...]
+  tensor::Buffer cq_;                 // q_lora
+  tensor::Buffer q_, nope_;           // heads x (nope | rope); heads x nope
+  tensor::Buffer kv_;                 // latent | rotary key
+  tensor::Buffer absorbed_;           // heads x (rank | rope)
+  tensor::Buffer latents_;            // heads x rank
+  tensor::Buffer heads_out_, gate_;   // heads x value
+  tensor::Buffer attention_;
 };
 
 // x: the layer's normed input, already set in `input`; y: [rows, hidden]. Writes the step's latents (and index keys).
