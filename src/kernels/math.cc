@@ -61,5 +61,8 @@ float log_exact(float x) {
 
 void exp_exact(const float* x, float* y, int64_t n, tensor::Isa isa) { math_ops(isa).exp(x, y, n); }
 void log_exact(const float* x, float* y, int64_t n, tensor::Isa isa) { math_ops(isa).log(x, y, n); }
+void sigmoid_exact(const float* x, float* y, int64_t n, tensor::Isa isa) { math_ops(isa).sigmoid(x, y, n); }
+void tanh_exact(const float* x, float* y, int64_t n, tensor::Isa isa) { math_ops(isa).tanh(x, y, n); }
+void softplus_exact(const float* x, float* y, int64_t n, tensor::Isa isa) { math_ops(isa).softplus(x, y, n); }
 
 }  // namespace baton::kernels

@@ -4,6 +4,6 @@
 
 namespace baton::kernels {
 
-const MathOps kMathAvx2 = {.exp = exp_array, .log = log_array};
+const MathOps kMathAvx2 = kArrays;
 
 }  // namespace baton::kernels

@@ -4,6 +4,6 @@
 
 namespace baton::kernels {
 
-const MathOps kMathAvx512 = {.exp = exp_array, .log = log_array};
+const MathOps kMathAvx512 = kArrays;
 
 }  // namespace baton::kernels

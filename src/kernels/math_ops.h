@@ -1,4 +1,4 @@
-// The array forms of math.h, one pair for each instruction set. Internal to this room.
+// The array forms of math.h, one table for each instruction set. Internal to this room.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,9 @@ namespace baton::kernels {
 struct MathOps {
   void (*exp)(const float* x, float* y, int64_t n);
   void (*log)(const float* x, float* y, int64_t n);
+  void (*sigmoid)(const float* x, float* y, int64_t n);
+  void (*tanh)(const float* x, float* y, int64_t n);
+  void (*softplus)(const float* x, float* y, int64_t n);
 };
 extern const MathOps kMathPortable;
 extern const MathOps kMathAvx2;

@@ -4,6 +4,6 @@
 
 namespace baton::kernels {
 
-const MathOps kMathPortable = {.exp = exp_array, .log = log_array};
+const MathOps kMathPortable = kArrays;
 
 }  // namespace baton::kernels

@@ -121,6 +121,80 @@ TEST(LogExact, SameBitsOnEveryIsa) {
                    [](const float* x, float* y, int64_t n, Isa isa) { log_exact(x, y, n, isa); });
 }
 
+// The worst error in ulp of an array form against libm in double, over floats of both signs up to `limit`.
+template <typename Array, typename Want>
+double worst_ulp(float limit, Array array, Want want) {
+  double worst = 0;
+  for_many_floats([&](const std::vector<float>& x) {
+    std::vector<float> y(x.size());
+    array(x.data(), y.data(), static_cast<int64_t>(x.size()), tensor::detect_isa());
+    for (size_t i = 0; i < x.size(); ++i) {
+      if (std::abs(x[i]) <= limit) worst = std::max(worst, ulp_error(y[i], want(static_cast<double>(x[i]))));
+    }
+  });
+  return worst;
+}
+
+using ArrayForm = void (*)(const float*, float*, int64_t, Isa);
+
+// Against the portable lanes, whose formulas are checked above.
+void expect_same_bits_as_portable(ArrayForm form) {
+  int64_t differing = 0;
+  for_many_floats([&](const std::vector<float>& x) {
+    const auto n = static_cast<int64_t>(x.size());
+    std::vector<float> want(x.size()), y(x.size());
+    form(x.data(), want.data(), n, Isa::kPortable);
+    for (Isa isa : isas()) {
+      form(x.data(), y.data(), n, isa);
+      for (size_t i = 0; i < x.size(); ++i) {
+        differing += std::bit_cast<uint32_t>(y[i]) != std::bit_cast<uint32_t>(want[i]);
+      }
+    }
+  });
+  EXPECT_EQ(differing, 0);
+}
+
+float value_of(ArrayForm form, float x) {
+  float y;
+  form(&x, &y, 1, Isa::kPortable);
+  return y;
+}
+
+TEST(SigmoidExact, WithinThreeUlpAndSameBits) {
+  const double worst =
+      worst_ulp(87.0f, [](auto... a) { sigmoid_exact(a...); }, [](double x) { return 1 / (1 + std::exp(-x)); });
+  std::printf("sigmoid: worst %.3f ulp\n", worst);
+  EXPECT_LT(worst, 3.0);
+  expect_same_bits_as_portable(sigmoid_exact);
+  EXPECT_EQ(value_of(sigmoid_exact, HUGE_VALF), 1.0f);
+  EXPECT_EQ(value_of(sigmoid_exact, -HUGE_VALF), 0.0f);
+  EXPECT_EQ(value_of(sigmoid_exact, 0.0f), 0.5f);
+  EXPECT_TRUE(std::isnan(value_of(sigmoid_exact, std::numeric_limits<float>::quiet_NaN())));
+}
+
+TEST(TanhExact, WithinFourUlpAndSameBits) {
+  const double worst = worst_ulp(1000.0f, [](auto... a) { tanh_exact(a...); }, [](double x) { return std::tanh(x); });
+  std::printf("tanh: worst %.3f ulp\n", worst);
+  EXPECT_LT(worst, 4.0);
+  expect_same_bits_as_portable(tanh_exact);
+  EXPECT_EQ(value_of(tanh_exact, HUGE_VALF), 1.0f);
+  EXPECT_EQ(value_of(tanh_exact, -HUGE_VALF), -1.0f);
+  EXPECT_EQ(value_of(tanh_exact, 0.0f), 0.0f);
+  EXPECT_TRUE(std::isnan(value_of(tanh_exact, std::numeric_limits<float>::quiet_NaN())));
+}
+
+TEST(SoftplusExact, WithinThreeUlpAndSameBits) {
+  const double worst = worst_ulp(
+      87.0f, [](auto... a) { softplus_exact(a...); },
+      [](double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); });
+  std::printf("softplus: worst %.3f ulp\n", worst);
+  EXPECT_LT(worst, 3.0);
+  expect_same_bits_as_portable(softplus_exact);
+  EXPECT_EQ(value_of(softplus_exact, HUGE_VALF), HUGE_VALF);
+  EXPECT_EQ(value_of(softplus_exact, -HUGE_VALF), 0.0f);
+  EXPECT_TRUE(std::isnan(value_of(softplus_exact, std::numeric_limits<float>::quiet_NaN())));
+}
+
 TEST(MathArrays, EveryLengthWritesItsElementsOnly) {
   for (Isa isa : isas()) {
     for (int n = 0; n <= 50; ++n) {

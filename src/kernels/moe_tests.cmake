@@ -1,0 +1,1 @@
+baton_test(NAME moe_test SOURCES router_test.cc mixing_test.cc DEPS baton_kernels)
