@@ -80,10 +80,9 @@ class DeepseekModel::Loader {
   }
 
   Result<AttnResWeights> residual(const std::string& base) {
-    AttnResWeights weights;
-    BATON_TRY_ASSIGN(weights.proj, loader_.values(base + "_proj.weight"));
-    BATON_TRY_ASSIGN(weights.norm, loader_.vector(base + "_norm.weight"));
-    return weights;
+    BATON_TRY_ASSIGN(const auto projection, loader_.values(base + "_proj.weight"));
+    BATON_TRY_ASSIGN(const auto norm, loader_.vector(base + "_norm.weight"));
+    return AttnResWeights::make(norm, projection);
   }
 
   Result<MlaWeights> mla(const std::string& name) {
@@ -131,11 +130,10 @@ class DeepseekModel::Loader {
     BATON_TRY_ASSIGN(weights.q, linear(name + "q_proj"));
     BATON_TRY_ASSIGN(weights.k, linear(name + "k_proj"));
     BATON_TRY_ASSIGN(weights.v, linear(name + "v_proj"));
-    BATON_TRY_ASSIGN(weights.q_conv, loader_.values(name + "q_conv1d.weight"));
-    BATON_TRY_ASSIGN(weights.k_conv, loader_.values(name + "k_conv1d.weight"));
-    BATON_TRY_ASSIGN(weights.v_conv, loader_.values(name + "v_conv1d.weight"));
+    BATON_TRY_ASSIGN(weights.q_conv, convolution(name + "q_conv1d.weight"));
+    BATON_TRY_ASSIGN(weights.k_conv, convolution(name + "k_conv1d.weight"));
+    BATON_TRY_ASSIGN(weights.v_conv, convolution(name + "v_conv1d.weight"));
     BATON_TRY_ASSIGN(weights.a_log, loader_.values(name + "A_log"));
-    weights.a_log.resize(static_cast<size_t>(config.heads));  // the rest is padding
     BATON_TRY_ASSIGN(weights.dt_bias, loader_.values(name + "dt_bias"));
     BATON_TRY_ASSIGN(weights.f_a, linear(name + "f_a_proj"));
     BATON_TRY_ASSIGN(weights.f_b, linear(name + "f_b_proj"));
@@ -149,6 +147,14 @@ class DeepseekModel::Loader {
     BATON_TRY_ASSIGN(weights.o_norm, loader_.vector(name + "o_norm.weight"));
     BATON_TRY_ASSIGN(weights.o, tree_linear(name + "o_proj", config.head_dim));
     return weights;
+  }
+
+  Result<std::vector<float>> convolution(const std::string& name) {
+    BATON_TRY_ASSIGN(const auto values, loader_.values(name));
+    const KdaConfig& config = *config_.kda;
+    std::vector<float> transposed(values.size());
+    kernels::transpose_conv(values.data(), int64_t{config.heads} * config.head_dim, config.conv_width, transposed.data());
+    return transposed;
   }
 
   Result<IndexerWeights> indexer(const std::string& name) {
@@ -179,7 +185,7 @@ class DeepseekModel::Loader {
     MoeWeights weights;
     BATON_TRY_ASSIGN(weights.router, float_linear(name + "gate"));
     if (config.correction_bias) {
-      BATON_TRY_ASSIGN(weights.correction_bias, loader_.vector(name + "gate.e_score_correction_bias"));
+      BATON_TRY_ASSIGN(weights.correction, loader_.vector(name + "gate.e_score_correction_bias"));
     }
     if (config.latent != 0) {
       BATON_TRY_ASSIGN(weights.latent_down, linear(name + "routed_expert_down_proj"));
@@ -225,6 +231,7 @@ Result<std::unique_ptr<Model>> DeepseekModel::load(const weights::Checkpoint& ch
   if (options.max_positions > 0) config.max_positions = options.max_positions;
   model->config_ = config;
   model->isa_ = options.isa;
+  model->set_shapes();
   if (config.rope.rope_dim != 0) model->rope_ = rope_table(config.rope, config.max_positions);
   BATON_TRY(Loader(checkpoint, model->config_, std::move(names), options, pool).fill(*model));
   return model;

@@ -50,12 +50,16 @@ class DeepseekModel : public Model {
   struct Step;
   class Loader;
 
+  void set_shapes();
+
   void check_batch(const ForwardBatch& batch, const ComputePool& pool) const;
   void embed(std::span<const int32_t> tokens, float* out, ComputePool& pool) const;
+  Result<void> prepare_layers(Scratch& scratch) const;
   void run_layer(int index, Step& step);
   void attention(int index, Step& step, float* out);
   void feed_forward(int index, Step& step, float* out);
-  const float* layer_input(const std::optional<AttnResWeights>& weights, const std::vector<float>& norm, Step& step);
+  void set_input(const std::optional<AttnResWeights>& mix, const std::vector<float>& norm, Step& step) const;
+  void add_to_residual(Step& step) const;
   void write_logits(std::span<const int32_t> rows, float* logits, ComputePool& pool);
 
   DeepseekConfig config_;
@@ -65,6 +69,8 @@ class DeepseekModel : public Model {
   std::vector<float> final_norm_;
   std::optional<AttnResWeights> final_residual_;
   std::vector<Layer> layers_;
+  KdaLayerShape kda_shape_;
+  MoeShape moe_shape_;  // its activation is every feed-forward block's
   std::vector<float> rope_;  // rope_table; empty without rotary positions
   std::string fingerprint_;
   int64_t weight_bytes_ = 0;

@@ -1,8 +1,5 @@
 #include "models/layers/indexer.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include "kernels/elementwise.h"
 #include "kernels/indexer.h"
 #include "kernels/latent_cache.h"
@@ -31,15 +28,15 @@ void norm_keys(const IndexerWeights& weights, const IndexerStep& step, float* k,
 Result<IndexSelection> IndexSelection::allocate(const IndexerConfig& config, int64_t max_rows, int64_t max_positions,
                                                 int threads) {
   IndexSelection selection;
-  selection.stride_ = std::min<int64_t>(config.top_k, max_positions);
+  selection.stride_ = config.top_k;
+  selection.max_positions_ = max_positions;
   const auto floats = [&](int64_t features) { return static_cast<size_t>(max_rows * features) * sizeof(float); };
   BATON_TRY_ASSIGN(selection.positions_, tensor::Buffer::allocate(floats(selection.stride_)));
   BATON_TRY_ASSIGN(selection.counts_, tensor::Buffer::allocate(floats(1)));
   BATON_TRY_ASSIGN(selection.q_, tensor::Buffer::allocate(floats(int64_t{config.heads} * config.dim)));
   BATON_TRY_ASSIGN(selection.k_, tensor::Buffer::allocate(floats(config.dim)));
   BATON_TRY_ASSIGN(selection.weights_, tensor::Buffer::allocate(floats(config.heads)));
-  BATON_TRY_ASSIGN(selection.scratch_, tensor::Buffer::allocate(kernels::indexer_scratch_bytes(
-                                           config.heads, config.dim, max_positions, threads)));
+  BATON_TRY_ASSIGN(selection.scratch_, tensor::Buffer::allocate(kernels::index_select_scratch_bytes(config.dim, max_positions, threads)));
   return selection;
 }
 
@@ -62,18 +59,19 @@ void run_indexer(const IndexerWeights& weights, const IndexerStep& step, IndexSe
   }
   // The factor heads^-0.5 dim^-0.5 is above 0 and the same for all: it changes no selection, so it is left out.
   kernels::write_index_keys(step.cache, step.slices, k, config.dim, step.isa, pool);
-  kernels::select_positions({.cache = step.cache,
-                             .heads = config.heads,
-                             .top_k = config.top_k,
-                             .q = q,
-                             .q_stride = q_features,
-                             .weights = head_weights,
-                             .weights_stride = config.heads,
-                             .selected = selection.positions_.as<int32_t>(),
-                             .selected_stride = selection.stride_,
-                             .selected_count = selection.counts_.as<int32_t>(),
-                             .isa = step.isa},
-                            step.slices, {selection.scratch_.data(), selection.scratch_.size()}, pool);
+  kernels::index_select({.indexer = {.cache = step.cache,
+                                     .heads = config.heads,
+                                     .q = q,
+                                     .q_stride = q_features,
+                                     .weights = head_weights,
+                                     .weights_stride = config.heads,
+                                     .isa = step.isa},
+                         .top_k = config.top_k,
+                         .selected = selection.positions_.as<int32_t>(),
+                         .selected_stride = selection.stride_,
+                         .selected_count = selection.counts_.as<int32_t>()},
+                        step.slices, selection.max_positions_, {selection.scratch_.data(), selection.scratch_.size()},
+                        pool);
 }
 
 }  // namespace baton::models

@@ -23,6 +23,16 @@ struct IndexerWeights {
   Linear head_weights;                      // [heads, hidden], fp32
 };
 
+struct IndexerStep {
+  const IndexerConfig& config;
+  int64_t rows = 0;
+  const int32_t* positions = nullptr;
+  const float* cos_sin = nullptr;
+  std::span<const kernels::SequenceSlice> slices;
+  kernels::TokenCacheView cache;
+  tensor::Isa isa = tensor::Isa::kPortable;
+};
+
 // The positions of a step's rows, kept from a layer that has an indexer for those that share it. Sized once.
 class IndexSelection {
  public:
@@ -33,21 +43,11 @@ class IndexSelection {
   const int32_t* counts() const { return counts_.as<int32_t>(); }  // [rows]
 
  private:
-  friend void run_indexer(const IndexerWeights&, const struct IndexerStep&, IndexSelection&, QuantizedInput&,
-                          QuantizedInput&, ComputePool&);
-  int64_t stride_ = 0;
+  friend void run_indexer(const IndexerWeights&, const IndexerStep&, IndexSelection&, QuantizedInput&, QuantizedInput&,
+                          ComputePool&);
+  int64_t stride_ = 0, max_positions_ = 0;
   tensor::Buffer positions_, counts_;
   tensor::Buffer q_, k_, weights_, scratch_;
-};
-
-struct IndexerStep {
-  const IndexerConfig& config;
-  int64_t rows = 0;
-  const int32_t* positions = nullptr;
-  const float* cos_sin = nullptr;
-  std::span<const kernels::SequenceSlice> slices;
-  kernels::TokenCacheView cache;
-  tensor::Isa isa = tensor::Isa::kPortable;
 };
 
 // x: the layer's normed input; cq: the query's low rank. Writes the step's keys, then selects.
