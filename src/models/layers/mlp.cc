@@ -1,16 +1,13 @@
 #include "models/layers/mlp.h"
 
-#include "kernels/elementwise.h"
-
 namespace baton::models {
 
 void mlp_forward(const MlpWeights& weights, int64_t rows, MlpScratch& scratch, QuantizedInput& input, float* y,
-                 tensor::Isa isa, ComputePool& pool) {
+                 tensor::Isa isa, ComputePool& pool, const GatedActivation& activation) {
   const int64_t features = weights.gate.out_features();
   weights.gate.apply(input, scratch.gate(), features, pool);
   weights.up.apply(input, scratch.up(), features, pool);
-  kernels::silu_mul(scratch.gate(), features, scratch.up(), features, scratch.gate(), features, rows, features, isa,
-                    pool);
+  activation.apply(scratch.gate(), scratch.up(), rows, features, isa, pool);
   input.set(scratch.gate(), rows, features);
   weights.down.apply(input, y, weights.down.out_features(), pool);
 }

@@ -1,7 +1,8 @@
-// The gated feed-forward block: down(silu(gate(x)) * up(x)).
+// The gated feed-forward block: down(act(gate(x), up(x))), act(g, u) = silu(g) u or SiTU.
 #pragma once
 
 #include "base/compute_pool.h"
+#include "models/layers/activation.h"
 #include "models/layers/linear.h"
 #include "tensor/buffer.h"
 
@@ -30,6 +31,6 @@ class MlpScratch {
 
 // x: the normed input, already set in `input`; y: [rows, hidden].
 void mlp_forward(const MlpWeights& weights, int64_t rows, MlpScratch& scratch, QuantizedInput& input, float* y,
-                 tensor::Isa isa, ComputePool& pool);
+                 tensor::Isa isa, ComputePool& pool, const GatedActivation& activation = {});
 
 }  // namespace baton::models

@@ -1,0 +1,75 @@
+// Kimi Delta Attention of one layer: projections, the recurrence over the sequence's state, gated norm, output
+// projection. Formulas: kernels/kda.h.
+//
+// Sketch, Kimi K3 at one row: 0.45 GB of projections in bf16 and 6.7 MB of state read, 6.7 MB written.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/compute_pool.h"
+#include "kernels/kda.h"
+#include "models/layers/linear.h"
+#include "tensor/buffer.h"
+
+namespace baton::models {
+
+struct KdaLayerShape {
+  kernels::KdaShape heads;
+  kernels::KdaDecay decay = kernels::KdaDecay::kSoftplus;
+  float lower_bound = 0;   // kBoundedSigmoid
+  float norm_eps = 1e-5f;  // of the heads' outputs
+  int64_t decay_rank = 0;  // outputs of f_a
+  int64_t gate_rank = 0;   // outputs of gate_a; 0: full rank
+
+  int64_t state_head_bytes() const {
+    return kernels::kda_state_head_bytes(heads.key_dim, heads.value_dim, heads.conv_width);
+  }
+};
+
+struct KdaWeights {
+  Linear q, k, v;
+  Linear f_a, f_b;               // the decay's input: f_b(f_a x)
+  Linear beta;                   // b_proj
+  std::optional<Linear> gate_a;  // low-rank gates alone
+  Linear gate;                   // g_proj (full rank), or g_b_proj over gate_a
+  Linear o;
+  // Of the convolutions, [width, features]: kernels::transpose_conv of the checkpoint's [features, 1, width].
+  std::vector<float> q_conv, k_conv, v_conv;
+  std::vector<float> dt_bias;  // [heads * key_dim]
+  std::vector<float> a_log;    // [heads] or longer: checkpoints pad it
+  std::vector<float> o_norm;   // [value_dim]
+};
+
+// Shared by all layers; sized once.
+class KdaScratch {
+ public:
+  // kInvalidArgument for a shape that the kernel can't hold.
+  static Result<KdaScratch> allocate(const KdaLayerShape& shape, int64_t max_rows);
+  float* qkv() { return qkv_.as<float>(); }              // [rows, q | k | v]
+  float* decay() { return decay_.as<float>(); }          // [rows, heads * key_dim]
+  float* gate() { return gate_.as<float>(); }            // [rows, heads * value_dim]
+  float* beta() { return beta_.as<float>(); }            // [rows, heads]
+  float* decay_low() { return decay_low_.as<float>(); }  // [rows, decay_rank]
+  float* gate_low() { return gate_low_.as<float>(); }    // [rows, gate_rank]
+  float* heads_out() { return heads_out_.as<float>(); }  // [rows, heads * value_dim]
+
+ private:
+  tensor::Buffer qkv_, decay_, gate_, beta_, decay_low_, gate_low_, heads_out_;
+};
+
+struct KdaStep {
+  const KdaLayerShape& shape;
+  int64_t rows = 0;
+  std::span<const kernels::SequenceSlice> slices;  // each with its state slot
+  kernels::StateView state;                        // of this layer
+  tensor::Isa isa = tensor::Isa::kPortable;
+};
+
+// x: the layer's normed input, already set in `input`; y: [rows, hidden]. Moves the slices' states on.
+void kda_forward(const KdaWeights& weights, const KdaStep& step, KdaScratch& scratch, QuantizedInput& input, float* y,
+                 ComputePool& pool);
+
+}  // namespace baton::models

@@ -1,0 +1,95 @@
+// Mixture of experts of one layer: router, chosen experts, shared experts; for Kimi K3 in a latent space.
+//
+//   y = sum over slots of w_slot E_slot(x), by a tree, then + shared(x)                       (kernels/router.h,
+//   mixing.h) latent: z = latent_down x; m = the same sum over E(z); y = latent_up RMSNorm(m), then + shared(x)
+//
+// Rows are sorted by expert, so that every chosen expert is read once; a row's result does not depend on which rows
+// share the batch, nor on where a large batch is cut into passes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/compute_pool.h"
+#include "kernels/router.h"
+#include "models/layers/activation.h"
+#include "models/layers/linear.h"
+#include "models/layers/mlp.h"
+#include "tensor/buffer.h"
+
+namespace baton::models {
+
+struct MoeShape {
+  kernels::RouterSpec router;
+  int64_t hidden = 0;
+  int64_t expert_features = 0;      // in and out of an expert: hidden, or the latent's
+  int64_t intermediate = 0;         // of an expert
+  int64_t shared_intermediate = 0;  // 0: no shared experts
+  GatedActivation activation;       // of experts and shared experts
+  float norm_eps = 1e-5f;           // of latent_norm
+};
+
+struct MoeWeights {
+  Linear router;                  // [experts, hidden]; logits in fp32
+  std::vector<float> correction;  // [experts], or empty
+  // One matrix per expert; those of one list have one shape and format.
+  std::vector<kernels::PackedMatrix> gate, up, down;
+  std::optional<MlpWeights> shared;
+  std::optional<Linear> latent_down, latent_up;
+  std::vector<float> latent_norm;  // [expert_features], or empty
+};
+
+// Which rows of a pass each expert serves: a counting sort of its (row, slot) pairs, ascending by expert, then by row.
+class ExpertPlan {
+ public:
+  ExpertPlan() = default;
+  ExpertPlan(int experts, int64_t max_pairs);
+  // ids: [rows, slots], each below experts.
+  void sort(const int32_t* ids, int64_t rows, int slots);
+
+  int64_t pairs() const { return pairs_; }
+  // Sorted pair i is of row source_rows()[i]; pair (row, slot) stands at places()[row * slots + slot].
+  const int32_t* source_rows() const { return source_rows_.data(); }
+  const int32_t* places() const { return places_.data(); }
+  // Of each expert: pairs [begins()[e], begins()[e + 1]).
+  const std::vector<int64_t>& begins() const { return begins_; }
+
+ private:
+  int64_t pairs_ = 0;
+  std::vector<int64_t> begins_, next_;
+  std::vector<int32_t> source_rows_, places_;
+};
+
+// Shared by all layers; sized once. Rows beyond pass_rows are served in several passes, each of which reads the experts
+// it needs: 4 bytes * pass_rows * top_k * (expert_features + 2 * intermediate), and the quantised rows, are held.
+class MoeScratch {
+ public:
+  static constexpr int64_t kPassRows = 1024;
+  // kInvalidArgument for a router that contradicts itself.
+  static Result<MoeScratch> allocate(const MoeShape& shape, int64_t max_rows, int64_t pass_rows = kPassRows);
+
+ private:
+  friend class MoeForward;
+  int64_t pass_rows_ = 0;
+  ExpertPlan plan_;
+  std::vector<kernels::MatmulGroup> groups_;
+  kernels::ActivationBuffer activations_;  // of the sorted rows
+  tensor::Buffer logits_, ids_, weights_;  // [rows, experts], [rows, top_k]
+  tensor::Buffer latent_, hidden_;         // [rows, expert_features], [rows, hidden]: latent alone
+  tensor::Buffer sorted_, gate_, up_;      // [pairs, expert_features], [pairs, intermediate]
+  std::optional<MlpScratch> shared_;
+};
+
+struct MoeStep {
+  const MoeShape& shape;
+  int64_t rows = 0;
+  const float* x = nullptr;  // [rows, hidden], dense: the layer's normed input, also set in `input`
+  tensor::Isa isa = tensor::Isa::kPortable;
+};
+
+// y: [rows, hidden], not x.
+void moe_forward(const MoeWeights& weights, const MoeStep& step, MoeScratch& scratch, QuantizedInput& input, float* y,
+                 ComputePool& pool);
+
+}  // namespace baton::models
