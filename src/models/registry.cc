@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "models/deepseek/deepseek_model.h"
 #include "models/llama/llama_model.h"
 #include "models/model.h"
 #include "weights/checkpoint.h"
@@ -17,9 +18,15 @@ struct Architecture {
   Result<std::unique_ptr<Model>> (*load)(const Checkpoint&, const LoadOptions&, ComputePool&);
 };
 
-constexpr std::array<Architecture, 2> kArchitectures = {{
+constexpr std::array<Architecture, 8> kArchitectures = {{
     {"llama", "LlamaForCausalLM", LlamaModel::load},
     {"", "MistralForCausalLM", LlamaModel::load},
+    {"", "DeepseekV3ForCausalLM", DeepseekModel::load},  // Kimi K2 too
+    {"", "DeepseekV32ForCausalLM", DeepseekModel::load},
+    {"", "KimiK25ForConditionalGeneration", DeepseekModel::load},
+    {"", "Kimi_K25ForConditionalGeneration", DeepseekModel::load},  // as transformers spells it
+    {"", "KimiLinearForCausalLM", DeepseekModel::load},
+    {"", "KimiK3ForConditionalGeneration", DeepseekModel::load},
 }};
 
 std::string supported(Checkpoint::Format format) {

@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 namespace baton::models {
 namespace {
 
@@ -32,13 +34,13 @@ bool TensorTable::is_ignored(std::string_view name) const {
 Result<void> TensorTable::check(const weights::Checkpoint& checkpoint) const {
   std::vector<std::string> mistakes;
   const auto& tensors = checkpoint.tensors();
-  for (const auto& [name, shape] : shapes_) {
+  for (const auto& [name, shapes] : shapes_) {
     const auto it = tensors.find(name);
     if (it == tensors.end()) {
-      mistakes.push_back(fmt::format("{} {} is missing", name, shape_text(shape)));
-    } else if (it->second.shape != shape) {
+      mistakes.push_back(fmt::format("{} {} is missing", name, shape_text(shapes.front())));
+    } else if (std::ranges::find(shapes, it->second.shape) == shapes.end()) {
       mistakes.push_back(fmt::format("{} has shape {}, the configuration asks for {}", name,
-                                     shape_text(it->second.shape), shape_text(shape)));
+                                     shape_text(it->second.shape), shape_text(shapes.front())));
     }
   }
   for (const auto& [name, entry] : tensors) {

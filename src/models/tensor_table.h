@@ -15,7 +15,13 @@ namespace baton::models {
 
 class TensorTable {
  public:
-  void require(std::string name, std::vector<int64_t> shape) { shapes_.emplace(std::move(name), std::move(shape)); }
+  void require(std::string name, std::vector<int64_t> shape) { shapes_[std::move(name)] = {std::move(shape)}; }
+  // A tensor that is published in several shapes.
+  void require_one_of(std::string name, std::vector<std::vector<int64_t>> shapes) {
+    shapes_[std::move(name)] = std::move(shapes);
+  }
+  // A weight matrix [out, in], under the name that it has where it is plain ("....weight").
+  void require_matrix(std::string name, std::vector<int64_t> shape) { require(std::move(name), std::move(shape)); }
   // Tensors that may be there and are not used. `*` stands for any run of characters.
   void ignore(std::string pattern) { ignored_.push_back(std::move(pattern)); }
 
@@ -25,7 +31,7 @@ class TensorTable {
  private:
   bool is_ignored(std::string_view name) const;
 
-  std::map<std::string, std::vector<int64_t>, std::less<>> shapes_;
+  std::map<std::string, std::vector<std::vector<int64_t>>, std::less<>> shapes_;  // of each tensor: those allowed
   std::vector<std::string> ignored_;
 };
 

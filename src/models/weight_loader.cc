@@ -5,6 +5,8 @@
 
 #include "models/tensor_table.h"
 #include "tensor/float_convert.h"
+#include "weights/dequantize.h"
+#include "weights/quantise.h"
 
 namespace baton::models {
 namespace {
@@ -101,16 +103,73 @@ Result<kernels::PackedMatrix> WeightLoader::pack(const std::string& name, kernel
 
 Result<std::vector<float>> WeightLoader::vector(const std::string& name) {
   BATON_TRY_ASSIGN(const weights::TensorEntry* tensor, find(name));
+  if (tensor->shape.size() == 1) return values(name);
+  return fail(Code::kDataLoss, "{}: tensor {} ({} {}) must be a vector", checkpoint_.path(), name,
+              tensor::dtype_name(tensor->dtype), shape_text(tensor->shape));
+}
+
+Result<std::vector<float>> WeightLoader::values(const std::string& name) {
+  BATON_TRY_ASSIGN(const weights::TensorEntry* tensor, find(name));
   const DType dtype = tensor->dtype;
-  if (tensor->shape.size() != 1 || (dtype != DType::kF32 && dtype != DType::kF16 && dtype != DType::kBF16)) {
-    return fail(Code::kDataLoss, "{}: tensor {} ({} {}) must be a vector of f32, f16 or bf16", checkpoint_.path(), name,
+  if (dtype > DType::kBF16) {
+    return fail(Code::kDataLoss, "{}: tensor {} ({} {}) must hold f32, f16 or bf16", checkpoint_.path(), name,
                 tensor::dtype_name(dtype), shape_text(tensor->shape));
   }
-  std::vector<float> values(tensor->shape[0]);
+  std::vector<float> values(static_cast<size_t>(tensor->bytes / tensor::dtype_info(dtype).block_bytes));
   for (size_t i = 0; i < values.size(); ++i) values[i] = to_float(tensor->data, dtype, static_cast<int64_t>(i));
   bytes_held_ += static_cast<int64_t>(values.size() * sizeof(float));
   finished(*tensor);
   return values;
+}
+
+Result<kernels::PackedMatrix> WeightLoader::float_matrix(const std::string& name) {
+  BATON_TRY_ASSIGN(const weights::TensorEntry* tensor, find(name));
+  const int64_t out = tensor->shape[0], in = tensor->shape[1];
+  BATON_TRY_ASSIGN(const auto rows, dense_rows(name, 0, out));
+  BATON_TRY_ASSIGN(auto packed, pack_floats(name, rows, out, in, DType::kF32));
+  BATON_TRY(used(name));
+  return packed;
+}
+
+Result<std::vector<float>> WeightLoader::dense_rows(const std::string& name, int64_t begin, int64_t count) {
+  BATON_TRY_ASSIGN(const weights::TensorEntry* tensor, find(name));
+  const int64_t in = tensor->shape.back();
+  const int64_t row_bytes = tensor::dtype_bytes(tensor->dtype, in);
+  std::vector<float> rows(static_cast<size_t>(count * in));
+  for (int64_t i = 0; i < count; ++i) {
+    weights::dequantize_row(tensor->dtype, tensor->data + (begin + i) * row_bytes, in, rows.data() + i * in);
+  }
+  return rows;
+}
+
+Result<DType> WeightLoader::dense_dtype(const std::string& name) const {
+  BATON_TRY_ASSIGN(const weights::TensorEntry* tensor, find(name));
+  return tensor->dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
+}
+
+Result<kernels::PackedMatrix> WeightLoader::pack_floats(const std::string& name, std::span<const float> values,
+                                                        int64_t out_features, int64_t in_features, DType dtype) {
+  auto packed = kernels::PackedMatrix::reserve({.out_features = out_features,
+                                                .in_features = in_features,
+                                                .dtype = dtype,
+                                                .isa = options_.isa,
+                                                .allow_onednn = options_.allow_onednn});
+  if (!packed) return fail(packed.error().with_context(fmt::format("{}: tensor {}", checkpoint_.path(), name)));
+  const int64_t row_bytes = tensor::dtype_bytes(dtype, in_features);
+  std::vector<std::byte> rows(static_cast<size_t>(out_features * row_bytes));
+  for (int64_t i = 0; i < out_features; ++i) {
+    weights::quantise_row(dtype, values.data() + i * in_features, in_features, rows.data() + i * row_bytes);
+  }
+  packed->pack_rows(0, out_features, rows.data());
+  BATON_TRY(packed->finish());
+  bytes_held_ += static_cast<int64_t>(packed->bytes());
+  return packed;
+}
+
+Result<void> WeightLoader::used(const std::string& name) {
+  BATON_TRY_ASSIGN(const weights::TensorEntry* tensor, find(name));
+  finished(*tensor);
+  return {};
 }
 
 void WeightLoader::finished(const weights::TensorEntry& tensor) {

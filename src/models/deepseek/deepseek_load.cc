@@ -13,9 +13,9 @@ class DeepseekModel::Loader {
       : config_(config), names_(std::move(names)), loader_(checkpoint, options, pool) {}
 
   Result<void> fill(DeepseekModel& model) {
-    const std::string embedding = names_.root + "embed_tokens";
+    const std::string embedding = names_.root + "embed_tokens.weight";
     if (!config_.tied_embeddings) BATON_TRY_ASSIGN(model.embedding_, loader_.matrix(embedding));
-    BATON_TRY_ASSIGN(model.lm_head_, loader_.matrix(config_.tied_embeddings ? embedding : names_.head));
+    BATON_TRY_ASSIGN(model.lm_head_, loader_.matrix(config_.tied_embeddings ? embedding : names_.head + ".weight"));
     BATON_TRY_ASSIGN(model.final_norm_, loader_.vector(names_.root + "norm.weight"));
     if (config_.residual_block != 0) {
       BATON_TRY_ASSIGN(model.final_residual_, residual(names_.root + "output_attn_res"));
@@ -67,15 +67,15 @@ class DeepseekModel::Loader {
   }
 
   Result<Linear> linear(const std::string& base) {
-    BATON_TRY_ASSIGN(auto weight, loader_.matrix(base));
+    BATON_TRY_ASSIGN(auto weight, loader_.matrix(base + ".weight"));
     return Linear{.weight = std::move(weight), .bias = {}};
   }
   Result<Linear> tree_linear(const std::string& base, int64_t unit) {
-    BATON_TRY_ASSIGN(auto weight, loader_.tree_matrix(base, unit));
+    BATON_TRY_ASSIGN(auto weight, loader_.tree_matrix(base + ".weight", unit));
     return Linear{.weight = std::move(weight), .bias = {}};
   }
   Result<Linear> float_linear(const std::string& base) {
-    BATON_TRY_ASSIGN(auto weight, loader_.float_matrix(base));
+    BATON_TRY_ASSIGN(auto weight, loader_.float_matrix(base + ".weight"));
     return Linear{.weight = std::move(weight), .bias = {}};
   }
 
@@ -95,7 +95,7 @@ class DeepseekModel::Loader {
     BATON_TRY_ASSIGN(weights.q_b, linear(name + (config.q_lora_rank != 0 ? "q_b_proj" : "q_proj")));
     BATON_TRY_ASSIGN(weights.kv_a, linear(name + "kv_a_proj_with_mqa"));
     BATON_TRY_ASSIGN(weights.kv_a_norm, loader_.vector(name + "kv_a_layernorm.weight"));
-    BATON_TRY(split_kv_b(name + "kv_b_proj", weights));
+    BATON_TRY(split_kv_b(name + "kv_b_proj.weight", weights));
     if (config.output_gate) BATON_TRY_ASSIGN(weights.gate, linear(name + "g_proj"));
     BATON_TRY_ASSIGN(weights.o, tree_linear(name + "o_proj", config.value_dim));
     return weights;
@@ -196,12 +196,12 @@ class DeepseekModel::Loader {
     }
     for (int64_t e = 0; e < config.experts; ++e) {
       const std::string expert = names_.expert(i, e);
-      BATON_TRY_ASSIGN(auto gate, loader_.matrix(expert + names_.gate));
+      BATON_TRY_ASSIGN(auto gate, loader_.matrix(expert + names_.gate + ".weight"));
       weights.gate.push_back(std::move(gate));
-      BATON_TRY_ASSIGN(auto up, loader_.matrix(expert + names_.up));
+      BATON_TRY_ASSIGN(auto up, loader_.matrix(expert + names_.up + ".weight"));
       weights.up.push_back(std::move(up));
       // An expert is never sliced over ranks (rule 5): its K is summed in sequence.
-      BATON_TRY_ASSIGN(auto down, loader_.matrix(expert + names_.down));
+      BATON_TRY_ASSIGN(auto down, loader_.matrix(expert + names_.down + ".weight"));
       weights.down.push_back(std::move(down));
     }
     if (config.shared_experts != 0) BATON_TRY_ASSIGN(weights.shared, mlp(name + "shared_experts."));

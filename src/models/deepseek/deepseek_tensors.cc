@@ -1,5 +1,7 @@
 #include "models/deepseek/deepseek_tensors.h"
 
+#include <algorithm>
+
 namespace baton::models {
 namespace {
 
@@ -9,9 +11,9 @@ class TableWriter {
   TableWriter(const DeepseekConfig& config, const DeepseekNames& names) : config_(config), names_(names) {}
 
   TensorTable take() {
-    table_.require_matrix(names_.root + "embed_tokens", {config_.vocab, config_.hidden});
+    matrix(names_.root + "embed_tokens", config_.vocab, config_.hidden);
     vector(names_.root + "norm", config_.hidden);
-    if (!config_.tied_embeddings) table_.require_matrix(names_.head, {config_.vocab, config_.hidden});
+    if (!config_.tied_embeddings) matrix(names_.head, config_.vocab, config_.hidden);
     if (config_.residual_block != 0) residual(names_.root + "output_attn_res");
     const int count = static_cast<int>(config_.layers.size());
     for (int i = 0; i < count; ++i) layer(i);
@@ -21,7 +23,7 @@ class TableWriter {
 
  private:
   void vector(const std::string& base, int64_t size) { table_.require(base + ".weight", {size}); }
-  void matrix(const std::string& base, int64_t out, int64_t in) { table_.require_matrix(base, {out, in}); }
+  void matrix(const std::string& base, int64_t out, int64_t in) { table_.require_matrix(base + ".weight", {out, in}); }
   void residual(const std::string& base) {
     table_.require(base + "_proj.weight", {1, config_.hidden});
     vector(base + "_norm", config_.hidden);
