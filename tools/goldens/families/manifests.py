@@ -181,7 +181,7 @@ def kimi_layers(m, prefix, config, k3, indexer=None):
 def kimi_linear():
     config = dict(architectures=["KimiLinearForCausalLM"], **KIMI, num_hidden_layers=7, hidden_act="silu", q_lora_rank=None,
                   head_dim=32, num_experts_per_token=2, num_shared_experts=1, routed_scaling_factor=2.446,
-                  linear_attn_config=linear_attention(7, [4, 7]))
+                  pad_token_id=2, linear_attn_config=linear_attention(7, [4, 7]))
     m = Manifest()
     ends(m, "model.")
     kimi_layers(m, "model.", config, k3=False)
