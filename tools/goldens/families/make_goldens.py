@@ -5,6 +5,7 @@
 
 Prints the identities that the reference itself must keep and how far choices (routing, top-k) are from ties.
 """
+
 import math
 import sys
 
@@ -12,7 +13,7 @@ import numpy as np
 
 import ref_attention
 from ref_model import forward, settings
-from tiny import ROOT, prompt, load, write_blobs
+from tiny import ROOT, apart, load, prompt, write_blobs
 
 FAMILIES = ["deepseek_v3", "deepseek_v32", "kimi_k25", "kimi_linear", "kimi_k3", "kimi_k31"]
 PROMPTS = 100
@@ -31,8 +32,7 @@ def choose_ids(s, arrays, tokens):
 
 def difference(a, b):
     """Largest relative L2 over layers and logits."""
-    pairs = [*zip(a.layers, b.layers), (a.logits, b.logits)]
-    return max(float(np.linalg.norm(x - y) / np.linalg.norm(y)) for x, y in pairs)
+    return max(map(apart, [*a.layers, a.logits], [*b.layers, b.logits]))
 
 
 def stack(told, key):
@@ -50,7 +50,9 @@ def identities(s, arrays, ids, out):
     if s.index_topk:
         dense, wide = settings_like(s, index_topk=None), settings_like(s, index_topk=len(ids))
         a, b = forward(dense, arrays, ids), forward(wide, arrays, ids)
-        print("    topk >= len - dense   %.1e   (topk %d - dense %.1e)" % (difference(b, a), s.index_topk, difference(out, a)))
+        print(
+            "    topk >= len - dense   %.1e   (topk %d - dense %.1e)" % (difference(b, a), s.index_topk, difference(out, a))
+        )
     single = forward(s, arrays, ids, dtype=np.float32)
     print("    float32 - float64     %.1e" % difference(single, out))
     if s.q_lora:
@@ -69,8 +71,10 @@ def shape_of(out, s):
     if keep:
         text += ", kept per step %.2f..%.2f (5..95%%)" % tuple(np.quantile(np.stack(keep), (0.05, 0.95)))
     p = ref_attention.softmax(out.logits).max(axis=-1)
-    print(f"    {text}, experts used per layer {min(used)}..{max(used)}, top token's p {p.min():.2f}..{p.max():.2f}, "
-          f"rms of layers {', '.join('%.1f' % math.sqrt(np.mean(x * x)) for x in out.layers)}")
+    print(
+        f"    {text}, experts used per layer {min(used)}..{max(used)}, top token's p {p.min():.2f}..{p.max():.2f}, "
+        f"rms of layers {', '.join('%.1f' % math.sqrt(np.mean(x * x)) for x in out.layers)}"
+    )
 
 
 def write(family, s, case, ids, out, number):
@@ -83,10 +87,19 @@ def write(family, s, case, ids, out, number):
             of_layers[key] = found[1]
     if out.bank is not None:
         arrays["bank"] = out.bank
-    extra = dict(family=family, case=case, made_by="tools/goldens/families/make_goldens.py", reference="float64 numpy",
-                 numpy=np.__version__, prompt_number=number, lora_norm_eps=s.lora_eps, rope_key_order="pairs rotated in place",
-                 margins={k: (round(v, 6) if math.isfinite(v) else None) for k, v in margins(out).items()},
-                 layers_of=of_layers)
+    extra = dict(
+        family=family,
+        case=case,
+        made_by="tools/goldens/families/make_goldens.py",
+        reference="float64 numpy",
+        numpy=np.__version__,
+        prompt_number=number,
+        lora_norm_eps=s.lora_eps,
+        unit_norm_eps=s.unit_eps,
+        rope_key_order="pairs rotated in place",
+        margins={k: (round(v, 6) if math.isfinite(v) else None) for k, v in margins(out).items()},
+        layers_of=of_layers,
+    )
     write_blobs(ROOT / family / case, arrays, extra)
 
 

@@ -3,105 +3,66 @@
 
 Keys, tensor names and layouts are the published ones; the sizes are small but keep every branch alive.
 """
+
+from layer_tensors import DENSE, EXPERT, HEADS, HIDDEN, VOCAB, ends, kda, layer_norms, mla, mlp, moe
 from tiny import Manifest
 
-VOCAB, HIDDEN, HEADS, DENSE, EXPERT = 256, 128, 4, 192, 64
-
-
-def mla(m, p, c, gate=False, indexer=None):
-    """c: q_lora, kv_lora, nope, rope, v. The lora inputs are small so that the eps of the two lora norms shows.
-
-    indexer: heads, dim, lean. A lean (with an embedding that has one too) keeps queries and index keys on one side, or all
-    heads' ReLUs are zero so often that the top-k meets ties.
-    """
-    if c["q_lora"]:
-        m.matrix(p + "q_a_proj.weight", c["q_lora"], HIDDEN, 0.06, 0.004 if indexer and indexer[2] else 0)
-        m.norm(p + "q_a_layernorm.weight", c["q_lora"])
-        m.matrix(p + "q_b_proj.weight", HEADS * (c["nope"] + c["rope"]), c["q_lora"], 1.5)
-    else:
-        m.matrix(p + "q_proj.weight", HEADS * (c["nope"] + c["rope"]), HIDDEN, 1.5)
-    m.add(p + "kv_a_proj_with_mqa.weight", (c["kv_lora"] + c["rope"], HIDDEN), "matrix", 0.0625)
-    m.norm(p + "kv_a_layernorm.weight", c["kv_lora"])
-    m.matrix(p + "kv_b_proj.weight", HEADS * (c["nope"] + c["v"]), c["kv_lora"])
-    if gate:
-        m.matrix(p + "g_proj.weight", HEADS * c["v"], HIDDEN)
-    m.matrix(p + "o_proj.weight", HIDDEN, HEADS * c["v"])
-    if indexer:
-        heads, dim, lean = indexer
-        m.matrix(p + "indexer.wq_b.weight", heads * dim, c["q_lora"], 1, 0.03 if lean else 0)
-        m.matrix(p + "indexer.wk.weight", dim, HIDDEN)
-        m.norm(p + "indexer.k_norm.weight", dim)
-        m.add(p + "indexer.k_norm.bias", (dim,), "bias", 0.25, 0.5 if lean else 0)
-        m.matrix(p + "indexer.weights_proj.weight", heads, HIDDEN)
-
-
-def mlp(m, p, inter, hidden=HIDDEN, names=("gate_proj", "up_proj", "down_proj"), gain=1.0):
-    gate, up, down = names
-    m.matrix(f"{p}{gate}.weight", inter, hidden, 1.5 * gain)
-    m.matrix(f"{p}{up}.weight", inter, hidden, 1.5 * gain)
-    m.matrix(f"{p}{down}.weight", hidden, inter)
-
-
-def moe(m, p, experts, shared, names=("gate_proj", "up_proj", "down_proj"), latent=0, gain=1.0):
-    m.matrix(p + "gate.weight", experts, HIDDEN, 1.2)
-    m.add(p + "gate.e_score_correction_bias", (experts,), "bias", 0.125)
-    if latent:
-        m.matrix(p + "routed_expert_down_proj.weight", latent, HIDDEN)
-        m.norm(p + "routed_expert_norm.weight", latent)
-        m.matrix(p + "routed_expert_up_proj.weight", HIDDEN, latent)
-    for e in range(experts):
-        mlp(m, f"{p}experts.{e}.", EXPERT, latent or HIDDEN, names, gain)
-    mlp(m, p + "shared_experts.", EXPERT * shared, gain=gain)
-
-
-def kda(m, p, heads, dim, conv, bounded, a_log_shape):
-    size = heads * dim
-    for x in "qkv":
-        m.matrix(f"{p}{x}_proj.weight", size, HIDDEN)
-        m.add(f"{p}{x}_conv1d.weight", (size, 1, conv), "conv", 0.875)
-    # exp(A_log) in 0.6..1.6 (bounded) or 0.14..0.6, dt_bias so that a step keeps roughly 0.6..0.98 of a channel
-    m.add(p + "A_log", a_log_shape, "a_log", 0.5 if bounded else 0.75, 0.0 if bounded else -1.25)
-    m.add(p + "dt_bias", (size,), "bias", 1.0, -2.5 if bounded else -0.5)
-    m.matrix(p + "f_a_proj.weight", dim, HIDDEN)
-    m.matrix(p + "f_b_proj.weight", size, dim)
-    m.matrix(p + "b_proj.weight", heads, HIDDEN, 1.5)
-    if bounded:
-        m.matrix(p + "g_proj.weight", size, HIDDEN)
-    else:
-        m.matrix(p + "g_a_proj.weight", dim, HIDDEN)
-        m.matrix(p + "g_b_proj.weight", size, dim)
-    m.norm(p + "o_norm.weight", dim)
-    m.matrix(p + "o_proj.weight", HIDDEN, size)
-
-
-def ends(m, p, head="lm_head.weight", lean=0.0):
-    m.add(p + "embed_tokens.weight", (VOCAB, HIDDEN), "embedding", 1.0, lean)
-    m.norm(p + "norm.weight", HIDDEN)
-    m.matrix(head, VOCAB, HIDDEN, 2.0)
-
-
-def layer_norms(m, p):
-    m.norm(p + "input_layernorm.weight", HIDDEN)
-    m.norm(p + "post_attention_layernorm.weight", HIDDEN)
-
-
-DEEPSEEK = dict(hidden_act="silu", hidden_size=HIDDEN, intermediate_size=DENSE, num_attention_heads=HEADS,
-                num_key_value_heads=HEADS, vocab_size=VOCAB, q_lora_rank=48, kv_lora_rank=64, qk_nope_head_dim=32,
-                qk_rope_head_dim=16, v_head_dim=32, n_routed_experts=8, num_experts_per_tok=3, n_shared_experts=1,
-                moe_intermediate_size=EXPERT, moe_layer_freq=1, n_group=4, topk_group=2, scoring_func="sigmoid",
-                topk_method="noaux_tc", norm_topk_prob=True, routed_scaling_factor=2.5, first_k_dense_replace=1,
-                num_nextn_predict_layers=0, rms_norm_eps=1e-6, rope_theta=10000.0, attention_bias=False,
-                max_position_embeddings=512, tie_word_embeddings=False, bos_token_id=0, eos_token_id=1, torch_dtype="float32")
+DEEPSEEK = dict(
+    hidden_act="silu",
+    hidden_size=HIDDEN,
+    intermediate_size=DENSE,
+    num_attention_heads=HEADS,
+    num_key_value_heads=HEADS,
+    vocab_size=VOCAB,
+    q_lora_rank=48,
+    kv_lora_rank=64,
+    qk_nope_head_dim=32,
+    qk_rope_head_dim=16,
+    v_head_dim=32,
+    n_routed_experts=8,
+    num_experts_per_tok=3,
+    n_shared_experts=1,
+    moe_intermediate_size=EXPERT,
+    moe_layer_freq=1,
+    n_group=4,
+    topk_group=2,
+    scoring_func="sigmoid",
+    topk_method="noaux_tc",
+    norm_topk_prob=True,
+    routed_scaling_factor=2.5,
+    first_k_dense_replace=1,
+    num_nextn_predict_layers=0,
+    rms_norm_eps=1e-6,
+    rope_theta=10000.0,
+    attention_bias=False,
+    max_position_embeddings=512,
+    tie_word_embeddings=False,
+    bos_token_id=0,
+    eos_token_id=1,
+    torch_dtype="float32",
+)
 
 
 def yarn(factor, original, mscale, mscale_all_dim):
-    return dict(type="yarn", factor=factor, original_max_position_embeddings=original, beta_fast=32, beta_slow=1,
-                mscale=mscale, mscale_all_dim=mscale_all_dim)
+    return dict(
+        type="yarn",
+        factor=factor,
+        original_max_position_embeddings=original,
+        beta_fast=32,
+        beta_slow=1,
+        mscale=mscale,
+        mscale_all_dim=mscale_all_dim,
+    )
 
 
 def deepseek_layers(m, prefix, config, indexer=None):
-    c = dict(q_lora=config["q_lora_rank"], kv_lora=config["kv_lora_rank"], nope=config["qk_nope_head_dim"],
-             rope=config["qk_rope_head_dim"], v=config["v_head_dim"])
+    c = dict(
+        q_lora=config["q_lora_rank"],
+        kv_lora=config["kv_lora_rank"],
+        nope=config["qk_nope_head_dim"],
+        rope=config["qk_rope_head_dim"],
+        v=config["v_head_dim"],
+    )
     for i in range(config["num_hidden_layers"]):
         p = f"{prefix}layers.{i}."
         layer_norms(m, p)
@@ -113,8 +74,13 @@ def deepseek_layers(m, prefix, config, indexer=None):
 
 
 def deepseek_v3():
-    config = dict(architectures=["DeepseekV3ForCausalLM"], model_type="deepseek_v3", **DEEPSEEK, num_hidden_layers=4,
-                  rope_scaling=yarn(8, 64, 1.0, 1.0))
+    config = dict(
+        architectures=["DeepseekV3ForCausalLM"],
+        model_type="deepseek_v3",
+        **DEEPSEEK,
+        num_hidden_layers=4,
+        rope_scaling=yarn(8, 64, 1.0, 1.0),
+    )
     m = Manifest()
     ends(m, "model.")
     deepseek_layers(m, "model.", config)
@@ -122,40 +88,96 @@ def deepseek_v3():
 
 
 def deepseek_v32():
-    config = dict(architectures=["DeepseekV32ForCausalLM"], model_type="deepseek_v32", **DEEPSEEK, num_hidden_layers=4,
-                  rope_scaling=yarn(8, 64, 1.0, 1.0), index_n_heads=4, index_head_dim=32, index_topk=8)
+    # llama.cpp's indexer wants a head of a multiple of 64, half of it rotated
+    config = dict(
+        architectures=["DeepseekV32ForCausalLM"],
+        model_type="deepseek_v32",
+        **dict(DEEPSEEK, qk_rope_head_dim=32),
+        num_hidden_layers=4,
+        rope_scaling=yarn(8, 64, 1.0, 1.0),
+        index_n_heads=4,
+        index_head_dim=64,
+        index_topk=8,
+    )
     m = Manifest()
     ends(m, "model.", lean=0.375)
-    deepseek_layers(m, "model.", config, indexer=(4, 32, True))
+    deepseek_layers(m, "model.", config, indexer=(4, 64, True))
     m.write("deepseek_v32", config)
 
 
 def kimi_k25():
-    text = dict(DEEPSEEK, architectures=["DeepseekV3ForCausalLM"], model_type="kimi_k2", num_hidden_layers=4, n_group=1,
-                topk_group=1, num_experts_per_tok=3, routed_scaling_factor=2.827, rms_norm_eps=1e-5, rope_theta=50000.0,
-                qk_nope_head_dim=48, rope_scaling=yarn(16, 32, 1.0, 0.5))
-    config = dict(architectures=["KimiK25ForConditionalGeneration"], model_type="kimi_k25", text_config=text,
-                  tie_word_embeddings=False, bos_token_id=0, eos_token_id=1, pad_token_id=2,
-                  media_placeholder_token_id=3, torch_dtype="float32")
+    text = dict(
+        DEEPSEEK,
+        architectures=["DeepseekV3ForCausalLM"],
+        model_type="kimi_k2",
+        num_hidden_layers=4,
+        n_group=1,
+        topk_group=1,
+        num_experts_per_tok=3,
+        routed_scaling_factor=2.827,
+        rms_norm_eps=1e-5,
+        rope_theta=50000.0,
+        qk_nope_head_dim=48,
+        rope_scaling=yarn(16, 32, 1.0, 0.5),
+    )
+    config = dict(
+        architectures=["KimiK25ForConditionalGeneration"],
+        model_type="kimi_k25",
+        text_config=text,
+        tie_word_embeddings=False,
+        bos_token_id=0,
+        eos_token_id=1,
+        pad_token_id=2,
+        media_placeholder_token_id=3,
+        torch_dtype="float32",
+    )
     m = Manifest()
     ends(m, "language_model.model.", head="language_model.lm_head.weight")
     deepseek_layers(m, "language_model.model.", text)
     m.write("kimi_k25", config)
 
 
-KIMI = dict(model_type="kimi_linear", hidden_size=HIDDEN, intermediate_size=DENSE, num_attention_heads=HEADS,
-            num_key_value_heads=HEADS, vocab_size=VOCAB, kv_lora_rank=64, qk_nope_head_dim=32, qk_rope_head_dim=16,
-            v_head_dim=32, mla_use_nope=True, num_experts=8, moe_intermediate_size=EXPERT, moe_layer_freq=1,
-            moe_renormalize=True, moe_router_activation_func="sigmoid", num_expert_group=1, topk_group=1,
-            use_grouped_topk=True, first_k_dense_replace=1, num_nextn_predict_layers=0, rms_norm_eps=1e-5,
-            rope_theta=10000.0, rope_scaling=None, tie_word_embeddings=False, bos_token_id=0, eos_token_id=1,
-            torch_dtype="float32")
+KIMI = dict(
+    model_type="kimi_linear",
+    hidden_size=HIDDEN,
+    intermediate_size=DENSE,
+    num_attention_heads=HEADS,
+    num_key_value_heads=HEADS,
+    vocab_size=VOCAB,
+    kv_lora_rank=64,
+    qk_nope_head_dim=32,
+    qk_rope_head_dim=16,
+    v_head_dim=32,
+    mla_use_nope=True,
+    num_experts=8,
+    moe_intermediate_size=EXPERT,
+    moe_layer_freq=1,
+    moe_renormalize=True,
+    moe_router_activation_func="sigmoid",
+    num_expert_group=1,
+    topk_group=1,
+    use_grouped_topk=True,
+    first_k_dense_replace=1,
+    num_nextn_predict_layers=0,
+    rms_norm_eps=1e-5,
+    rope_theta=10000.0,
+    rope_scaling=None,
+    tie_word_embeddings=False,
+    bos_token_id=0,
+    eos_token_id=1,
+    torch_dtype="float32",
+)
 EXPERT_NAMES = ("w1", "w3", "w2")
 
 
 def linear_attention(layers, full):
-    return dict(full_attn_layers=full, kda_layers=[i for i in range(1, layers + 1) if i not in full], head_dim=32,
-                num_heads=HEADS, short_conv_kernel_size=4)
+    return dict(
+        full_attn_layers=full,
+        kda_layers=[i for i in range(1, layers + 1) if i not in full],
+        head_dim=32,
+        num_heads=HEADS,
+        short_conv_kernel_size=4,
+    )
 
 
 def kimi_layers(m, prefix, config, k3, indexer=None):
@@ -174,14 +196,31 @@ def kimi_layers(m, prefix, config, k3, indexer=None):
         if i < config["first_k_dense_replace"]:
             mlp(m, p + "mlp.", DENSE, gain=1.5 if k3 else 1)
         else:
-            moe(m, p + "block_sparse_moe.", 8, config["num_shared_experts"], EXPERT_NAMES,
-                config.get("routed_expert_hidden_size", 0), gain=1.5 if k3 else 1)
+            moe(
+                m,
+                p + "block_sparse_moe.",
+                8,
+                config["num_shared_experts"],
+                EXPERT_NAMES,
+                config.get("routed_expert_hidden_size", 0),
+                gain=1.5 if k3 else 1,
+            )
 
 
 def kimi_linear():
-    config = dict(architectures=["KimiLinearForCausalLM"], **KIMI, num_hidden_layers=7, hidden_act="silu", q_lora_rank=None,
-                  head_dim=32, num_experts_per_token=2, num_shared_experts=1, routed_scaling_factor=2.446,
-                  linear_attn_config=linear_attention(7, [4, 7]))
+    config = dict(
+        architectures=["KimiLinearForCausalLM"],
+        **KIMI,
+        num_hidden_layers=7,
+        hidden_act="silu",
+        q_lora_rank=None,
+        head_dim=32,
+        num_experts_per_token=2,
+        num_shared_experts=1,
+        routed_scaling_factor=2.446,
+        pad_token_id=2,
+        linear_attn_config=linear_attention(7, [4, 7]),
+    )
     m = Manifest()
     ends(m, "model.")
     kimi_layers(m, "model.", config, k3=False)
@@ -189,16 +228,37 @@ def kimi_linear():
 
 
 def kimi_k3(family="kimi_k3", indexer=None):
-    text = dict(architectures=["KimiLinearForCausalLM"], **KIMI, num_hidden_layers=9, hidden_act="situ",
-                activation_situ_beta=4.0, activation_situ_linear_beta=25.0, q_lora_rank=48, mla_use_output_gate=True,
-                attn_res_block_size=3, num_experts_per_token=3, num_shared_experts=2, routed_expert_hidden_size=64,
-                latent_moe_use_norm=True, topk_method="noaux_tc", routed_scaling_factor=1.0,
-                linear_attn_config=dict(linear_attention(9, [4, 8, 9]), use_full_rank_gate=True, gate_lower_bound=-5.0))
+    text = dict(
+        architectures=["KimiLinearForCausalLM"],
+        **KIMI,
+        num_hidden_layers=9,
+        hidden_act="situ",
+        activation_situ_beta=4.0,
+        activation_situ_linear_beta=25.0,
+        q_lora_rank=48,
+        mla_use_output_gate=True,
+        attn_res_block_size=3,
+        num_experts_per_token=3,
+        num_shared_experts=2,
+        routed_expert_hidden_size=64,
+        latent_moe_use_norm=True,
+        topk_method="noaux_tc",
+        routed_scaling_factor=1.0,
+        linear_attn_config=dict(linear_attention(9, [4, 8, 9]), use_full_rank_gate=True, gate_lower_bound=-5.0),
+    )
     if indexer:
         text.update(index_n_heads=indexer[0], index_head_dim=indexer[1], index_topk=8)
-    config = dict(architectures=["KimiK3ForConditionalGeneration"], model_type="kimi_k3", text_config=text,
-                  tie_word_embeddings=False, bos_token_id=0, eos_token_id=1, pad_token_id=2, media_placeholder_token_id=3,
-                  torch_dtype="float32")
+    config = dict(
+        architectures=["KimiK3ForConditionalGeneration"],
+        model_type="kimi_k3",
+        text_config=text,
+        tie_word_embeddings=False,
+        bos_token_id=0,
+        eos_token_id=1,
+        pad_token_id=2,
+        media_placeholder_token_id=3,
+        torch_dtype="float32",
+    )
     m = Manifest()
     p = "language_model.model."
     ends(m, p, head="language_model.lm_head.weight")

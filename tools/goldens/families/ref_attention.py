@@ -1,4 +1,5 @@
 """MLA (plain and absorbed), rope with yarn, and the lightning indexer, in float64."""
+
 import math
 
 import numpy as np
@@ -65,7 +66,7 @@ def index_scores(s, w, x, cq):
     """[tokens, tokens] scores of the lightning indexer, -inf in the future."""
     tokens, heads, dim = x.shape[0], s.index_heads, s.index_dim
     q = (cq @ w("indexer.wq_b.weight").T).reshape(tokens, heads, dim)
-    k = layer_norm(x @ w("indexer.wk.weight").T, w("indexer.k_norm.weight"), w("indexer.k_norm.bias"), 1e-6)
+    k = layer_norm(x @ w("indexer.wk.weight").T, w("indexer.k_norm.weight"), w("indexer.k_norm.bias"), s.index_eps)
     if not s.nope:
         tables = rope_tables(tokens, s.rope, s.theta, s.scaling)
         q[..., : s.rope] = rotate(q[..., : s.rope], tables, interleaved=False)

@@ -1,4 +1,5 @@
 """Dense MLP, routing and experts (plain and latent) in float64."""
+
 import math
 
 import numpy as np

@@ -1,4 +1,5 @@
 """Kimi delta attention in float64, token by token and chunk by chunk."""
+
 import numpy as np
 
 from ref_attention import rms_norm, sigmoid
@@ -12,8 +13,8 @@ def convolve(z, weight):
     return y * sigmoid(y)
 
 
-def unit(x):
-    return x / np.sqrt((x * x).sum(axis=-1, keepdims=True) + 1e-6)
+def unit(x, eps):
+    return x / np.sqrt((x * x).sum(axis=-1, keepdims=True) + eps)
 
 
 def recurrent(q, k, v, g, beta, state):
@@ -58,7 +59,7 @@ def kda(s, w, x, chunk=0):
     tokens, heads, dim = x.shape[0], s.kda_heads, s.kda_dim
     pre = [x @ w(f"{c}_proj.weight").T for c in "qkv"]
     q, k, v = (convolve(z, w(f"{c}_conv1d.weight")).reshape(tokens, heads, dim) for z, c in zip(pre, "qkv"))
-    q, k = unit(q) * dim**-0.5, unit(k)
+    q, k = unit(q, s.unit_eps) * dim**-0.5, unit(k, s.unit_eps)
     r = (x @ w("f_a_proj.weight").T @ w("f_b_proj.weight").T).reshape(tokens, heads, dim)
     g = decay(s, r, w("A_log").reshape(-1)[:heads], w("dt_bias").reshape(heads, dim))
     beta = sigmoid(x @ w("b_proj.weight").T)

@@ -1,4 +1,5 @@
 """The whole decoder in float64, for every tiny family."""
+
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,8 +9,9 @@ from ref_attention import mla, rms_norm, softmax
 from ref_kda import kda
 
 
-def settings(config, lora_eps=None):
-    """lora_eps: eps of the norms after q_a and kv_a; None is 1e-6, what the checkpoints' own code uses."""
+def settings(config):
+    """lora_eps is the eps of the norms after q_a and kv_a, unit_eps that of KDA's q and k, index_eps that of the indexer's
+    keys: no configuration states them. 1e-6 is what the checkpoints' own code and transformers use."""
     prefix = "language_model." if "text_config" in config else ""
     c = config.get("text_config", config)
     linear = c.get("linear_attn_config")
@@ -18,18 +20,42 @@ def settings(config, lora_eps=None):
         return next((c[n] for n in names if n in c), default)
 
     s = SimpleNamespace(
-        prefix=prefix, layers=c["num_hidden_layers"], eps=c["rms_norm_eps"], lora_eps=lora_eps or 1e-6,
-        heads=c["num_attention_heads"], q_lora=c["q_lora_rank"], kv_lora=c["kv_lora_rank"], nope_dim=c["qk_nope_head_dim"],
-        rope=c["qk_rope_head_dim"], v=c["v_head_dim"], theta=c["rope_theta"], scaling=c.get("rope_scaling"),
-        nope=c.get("mla_use_nope", False), output_gate=c.get("mla_use_output_gate", False),
-        index_heads=c.get("index_n_heads"), index_dim=c.get("index_head_dim"), index_topk=c.get("index_topk"),
-        experts=first("n_routed_experts", "num_experts"), topk=first("num_experts_per_tok", "num_experts_per_token"),
-        groups=first("n_group", "num_expert_group"), topk_group=c["topk_group"],
-        renormalize=first("norm_topk_prob", "moe_renormalize"), scaling_factor=c["routed_scaling_factor"],
-        dense=c["first_k_dense_replace"], latent=c.get("routed_expert_hidden_size"),
-        latent_norm=c.get("latent_moe_use_norm", False), situ=c["hidden_act"] == "situ",
-        situ_beta=c.get("activation_situ_beta"), situ_linear_beta=c.get("activation_situ_linear_beta"),
-        res_block=c.get("attn_res_block_size"), full=None, moe_name="mlp", expert_names=("gate_proj", "up_proj", "down_proj"))
+        prefix=prefix,
+        layers=c["num_hidden_layers"],
+        eps=c["rms_norm_eps"],
+        lora_eps=1e-6,
+        unit_eps=1e-6,
+        index_eps=1e-6,
+        heads=c["num_attention_heads"],
+        q_lora=c["q_lora_rank"],
+        kv_lora=c["kv_lora_rank"],
+        nope_dim=c["qk_nope_head_dim"],
+        rope=c["qk_rope_head_dim"],
+        v=c["v_head_dim"],
+        theta=c["rope_theta"],
+        scaling=c.get("rope_scaling"),
+        nope=c.get("mla_use_nope", False),
+        output_gate=c.get("mla_use_output_gate", False),
+        index_heads=c.get("index_n_heads"),
+        index_dim=c.get("index_head_dim"),
+        index_topk=c.get("index_topk"),
+        experts=first("n_routed_experts", "num_experts"),
+        topk=first("num_experts_per_tok", "num_experts_per_token"),
+        groups=first("n_group", "num_expert_group"),
+        topk_group=c["topk_group"],
+        renormalize=first("norm_topk_prob", "moe_renormalize"),
+        scaling_factor=c["routed_scaling_factor"],
+        dense=c["first_k_dense_replace"],
+        latent=c.get("routed_expert_hidden_size"),
+        latent_norm=c.get("latent_moe_use_norm", False),
+        situ=c["hidden_act"] == "situ",
+        situ_beta=c.get("activation_situ_beta"),
+        situ_linear_beta=c.get("activation_situ_linear_beta"),
+        res_block=c.get("attn_res_block_size"),
+        full=None,
+        moe_name="mlp",
+        expert_names=("gate_proj", "up_proj", "down_proj"),
+    )
     if linear:
         s.full = {i - 1 for i in linear["full_attn_layers"]}
         s.kda_heads, s.kda_dim = linear["num_heads"], linear["head_dim"]
@@ -63,6 +89,7 @@ def forward(s, arrays, ids, absorbed=False, chunk=0, dtype=np.float64):
         def attend(x, i=i, w=w):
             def inner(name):
                 return w("self_attn." + name)
+
             return mla(s, inner, x, absorbed) if s.full is None or i in s.full else kda(s, inner, x, chunk)
 
         def feed(x, i=i, w=w):
@@ -71,7 +98,9 @@ def forward(s, arrays, ids, absorbed=False, chunk=0, dtype=np.float64):
             return ref_ffn.moe(s, lambda n: w(f"{s.moe_name}.{n}"), x)
 
         def source(site, w=w):
-            return mix(np.stack(bank + ([] if p is None else [p])), w(f"{site}_proj.weight"), w(f"{site}_norm.weight"), s.eps)
+            return mix(
+                np.stack(bank + ([] if p is None else [p])), w(f"{site}_proj.weight"), w(f"{site}_norm.weight"), s.eps
+            )
 
         facts = {}
         if s.res_block:
@@ -92,7 +121,9 @@ def forward(s, arrays, ids, absorbed=False, chunk=0, dtype=np.float64):
         told.append(facts)
     h = p
     if s.res_block:
-        h = mix(np.stack(bank + [p]), get("model.output_attn_res_proj.weight"), get("model.output_attn_res_norm.weight"), s.eps)
+        h = mix(
+            np.stack(bank + [p]), get("model.output_attn_res_proj.weight"), get("model.output_attn_res_norm.weight"), s.eps
+        )
     final = rms_norm(h, get("model.norm.weight"), s.eps)
     out = SimpleNamespace(logits=final @ get("lm_head.weight").T, layers=np.stack(after), final=final, told=told)
     out.bank = np.stack(bank) if bank else None

@@ -5,6 +5,7 @@ A manifest lists every tensor of a checkpoint: published name, shape, scale and 
 where uniform(name, i) = (top 24 bits of splitmix64(fnv1a64(name) + i)) / 2^23 - 1, in [-1, 1); i counts in row-major order.
 Scales and offsets are multiples of 2^-12, so their JSON form is exact.
 """
+
 import json
 import math
 import pathlib
@@ -12,8 +13,10 @@ import pathlib
 import numpy as np
 
 ROOT = pathlib.Path(__file__).resolve().parents[3] / "tests" / "data" / "goldens" / "families"
-RULE = ("value[i] = offset + scale * uniform(name, i) in float32 (product rounded, then sum); uniform(name, i) = "
-        "(splitmix64(fnv1a64(name) + i) >> 40) / 2^23 - 1; i in row-major order")
+RULE = (
+    "value[i] = offset + scale * uniform(name, i) in float32 (product rounded, then sum); uniform(name, i) = "
+    "(splitmix64(fnv1a64(name) + i) >> 40) / 2^23 - 1; i in row-major order"
+)
 
 
 def uniform(name, count):
@@ -40,7 +43,9 @@ class Manifest:
         self.tensors = []
 
     def add(self, name, shape, role, scale, offset=0.0):
-        self.tensors.append(dict(name=name, shape=list(shape), dtype="F32", role=role, scale=grid(scale), offset=grid(offset)))
+        self.tensors.append(
+            dict(name=name, shape=list(shape), dtype="F32", role=role, scale=grid(scale), offset=grid(offset))
+        )
 
     def matrix(self, name, rows, columns, gain=1.0, offset=0.0):
         """Outputs of variance gain^2 for inputs of variance 1."""
@@ -68,6 +73,20 @@ def load(family):
         assert values.dtype == np.float32 and t["name"] not in arrays
         arrays[t["name"]] = values.reshape(t["shape"])
     return json.loads((folder / "config.json").read_text()), arrays
+
+
+def read_blobs(folder):
+    """(index, {name: array}) of what write_blobs wrote."""
+    index = json.loads((folder / "index.json").read_text())
+    kinds = {"F32": "<f4", "I32": "<i4"}
+    return index, {
+        n: np.fromfile(folder / a["file"], kinds[a["dtype"]]).reshape(a["shape"]) for n, a in index["arrays"].items()
+    }
+
+
+def apart(a, b):
+    """Relative L2 distance."""
+    return float(np.linalg.norm(a - b) / np.linalg.norm(b))
 
 
 def write_blobs(folder, arrays, extra):
