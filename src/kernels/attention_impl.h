@@ -6,42 +6,16 @@
 #pragma once
 
 #include "kernels/attention_ops.h"
+#include "kernels/cache_codec_impl.h"
 #include "kernels/math_impl.h"
-
-#ifndef BATON_VEC16
-#include "kernels/vec16_portable.h"  // alone: the portable lanes
-#endif
 
 namespace baton::kernels {
 namespace {
 
 inline constexpr int kTile = 128;
 
-template <tensor::DType kType>
-inline __attribute__((always_inline)) Vec load_cache(const std::byte* row, int index, int n) {
-  if constexpr (kType == tensor::DType::kF32) {
-    const float* p = reinterpret_cast<const float*>(row) + index;
-    return n == 16 ? Vec::load(p) : Vec::load_n(p, n);
-  } else {
-    const uint16_t* p = reinterpret_cast<const uint16_t*>(row) + index;
-    if constexpr (kType == tensor::DType::kBF16)
-      return n == 16 ? Vec::load_bf16(p) : Vec::load_bf16_n(p, n);
-    else
-      return n == 16 ? Vec::load_f16(p) : Vec::load_f16_n(p, n);
-  }
-}
-
 void store_row(const float* src, int count, tensor::DType dtype, std::byte* dst) {
-  for (int i = 0; i < count; i += 16) {
-    const int n = count - i < 16 ? count - i : 16;
-    const Vec v = n == 16 ? Vec::load(src + i) : Vec::load_n(src + i, n);
-    if (dtype == tensor::DType::kF32)
-      v.store_n(reinterpret_cast<float*>(dst) + i, n);
-    else if (dtype == tensor::DType::kBF16)
-      v.store_bf16_n(reinterpret_cast<uint16_t*>(dst) + i, n);
-    else
-      v.store_f16_n(reinterpret_cast<uint16_t*>(dst) + i, n);
-  }
+  store_plain(src, count, dtype, dst);
 }
 
 void scale_row(const float* x, float scale, int count, float* y) {

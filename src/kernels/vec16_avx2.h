@@ -58,6 +58,23 @@ struct Vec {
     for (int i = 0; i < n; ++i) copy[i] = p[i];
     return load_f16(copy);
   }
+  static BATON_INLINE __m256 widen_i8(__m128i c) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(c)); }
+  static BATON_INLINE Vec load_i8(const uint8_t* p) {
+    const __m128i c = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return {widen_i8(c), widen_i8(_mm_srli_si128(c, 8))};
+  }
+  // The magnitude's bits, moved, are an f16 of 2^-8 times the value, subnormals too; NaN is what remains.
+  static BATON_INLINE __m256 widen_e4m3(__m128i codes) {
+    const __m128i c = _mm_cvtepi8_epi16(codes);
+    const __m128i half = _mm_and_si128(_mm_slli_epi16(c, 7), _mm_set1_epi16(static_cast<int16_t>(0xbf80)));
+    const __m128i nan = _mm_cmpeq_epi16(_mm_and_si128(c, _mm_set1_epi16(0x7f)), _mm_set1_epi16(0x7f));
+    const __m128i fixed = _mm_or_si128(half, _mm_and_si128(nan, _mm_set1_epi16(0x7e00)));
+    return _mm256_mul_ps(_mm256_cvtph_ps(fixed), _mm256_set1_ps(256.0f));
+  }
+  static BATON_INLINE Vec load_e4m3(const uint8_t* p) {
+    const __m128i c = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return {widen_e4m3(c), widen_e4m3(_mm_srli_si128(c, 8))};
+  }
   static BATON_INLINE void store_halves(__m128i low, __m128i high, uint16_t* p, int n) {
     alignas(32) uint16_t copy[16];
     uint16_t* to = n == 16 ? p : copy;

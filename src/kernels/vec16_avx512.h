@@ -41,6 +41,18 @@ struct Vec {
   static BATON_INLINE Vec load_f16_n(const uint16_t* p, int n) {
     return {_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first_mask(n), p))};
   }
+  static BATON_INLINE Vec load_i8(const uint8_t* p) {
+    return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
+  }
+  // The magnitude's bits, moved, are an f16 of 2^-8 times the value, subnormals too; NaN is what remains.
+  static BATON_INLINE Vec load_e4m3(const uint8_t* p) {
+    const __m256i c = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    const __m256i half = _mm256_and_si256(_mm256_slli_epi16(c, 7), _mm256_set1_epi16(static_cast<int16_t>(0xbf80)));
+    const __m256i magnitude = _mm256_and_si256(c, _mm256_set1_epi16(0x7f));
+    const __mmask16 nan = _mm256_cmpeq_epi16_mask(magnitude, _mm256_set1_epi16(0x7f));
+    const __m256i signed_nan = _mm256_or_si256(half, _mm256_set1_epi16(0x7e00));
+    return {_mm512_mul_ps(_mm512_cvtph_ps(_mm256_mask_mov_epi16(half, nan, signed_nan)), _mm512_set1_ps(256.0f))};
+  }
   // Integer rounding: vcvtneps2bf16 would flush subnormals.
   BATON_INLINE void store_bf16_n(uint16_t* p, int n) const {
     const __m512i bits = _mm512_castps_si512(v);

@@ -56,6 +56,13 @@ struct Vec {
   static Vec load_f16_n(const uint16_t* p, int n) {
     return make([&](int i) { return i < n ? tensor::f16_to_float(p[i]) : 0.0f; });
   }
+  // Sixteen codes as floats: int8; e4m3.
+  static Vec load_i8(const uint8_t* p) {
+    return make([&](int i) { return static_cast<float>(static_cast<int8_t>(p[i])); });
+  }
+  static Vec load_e4m3(const uint8_t* p) {
+    return make([&](int i) { return tensor::e4m3_to_float(p[i]); });
+  }
   void store_bf16_n(uint16_t* p, int n) const {
     for (int i = 0; i < n; ++i) p[i] = tensor::float_to_bf16(lane[i]);
   }

@@ -1,0 +1,371 @@
+// How a step's latent attention is cut into units of work, and how one unit runs. The arithmetic is in attention_ops.h.
+#include "kernels/latent_attention.h"
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+
+#include "base/check.h"
+#include "kernels/attention_ops.h"
+#include "kernels/latent_ops.h"
+#include "kernels/latent_rows.h"
+
+namespace baton::kernels {
+namespace {
+
+constexpr int kPointerFloats = kAttentionTile * static_cast<int>(sizeof(void*) / sizeof(float));
+constexpr int kBlockQueries = 64;   // query vectors (rows x heads) that share a converted tile: all in the second cache
+constexpr int kHeadsMin = 16;       // a block of fewer heads would convert tiles for too little work
+constexpr int kSplitQueries = 128;  // per thread: as many queries of single rows may be split over lanes
+constexpr int kUnitsPerThread = 2;  // below that many units the work is cut finer
+constexpr int kMergeDepth = 5;      // lanes pending in a binary merge of 16, with the one being computed
+constexpr float kEmpty = -std::numeric_limits<float>::infinity();
+
+int round16(int n) { return (n + 15) / 16 * 16; }
+int divide_up(int a, int b) { return (a + b - 1) / b; }
+
+// Heads of a block: all blocks of one size but the last.
+int heads_per_block(int heads) { return divide_up(heads, divide_up(heads, kBlockQueries)); }
+
+struct LaneState {
+  float* m;    // [queries]
+  float* sum;  // [queries]
+  float* o;    // [queries][padded]
+};
+
+struct Shape {
+  int padded;  // rank rounded up to 16
+  int dims;    // rank + rope_dim
+  int stride;  // floats of a converted row
+  int queries = kBlockQueries;
+
+  static Shape of(int rank, int rope_dim) {
+    return {.padded = round16(rank),
+            .dims = rank + rope_dim,
+            .stride = tile_stride({.kind = PagedKind::kLatent, .dim = rank, .rope_dim = rope_dim})};
+  }
+  int64_t state_floats(int count) const { return int64_t{count} * (padded + 2); }
+  int64_t panel_floats() const { return int64_t{kAttentionTile} * dims; }
+  int64_t thread_floats() const {
+    const int64_t body = kPointerFloats + int64_t{kAttentionTile} * stride + panel_floats() +
+                         int64_t{queries} * stride + int64_t{queries} * kAttentionTile +
+                         kMergeDepth * state_floats(queries) + 2LL * queries;
+    return (body + 15) / 16 * 16;
+  }
+  // Of split rows: their lanes' states until they are merged.
+  int64_t partial_floats(int threads) const {
+    return threads == 1 ? 0 : int64_t{threads} * kSplitQueries * kAttentionLanes * (padded + 2);
+  }
+};
+
+struct ThreadScratch {
+  const std::byte** rows;  // [tile] addresses of the tile's latents
+  float* tile;             // [tile][stride]
+  float* panels;           // [2][dims][64]
+  float* q;                // [queries][stride]
+  float* scores;           // [queries][tile]
+  float* states;           // [depth] of LaneState
+  float* alpha;            // [queries]
+  int* valid;              // [queries]
+
+  static ThreadScratch at(float* base, const Shape& shape) {
+    ThreadScratch s;
+    s.rows = reinterpret_cast<const std::byte**>(base);
+    s.tile = base + kPointerFloats;
+    s.panels = s.tile + int64_t{kAttentionTile} * shape.stride;
+    s.q = s.panels + shape.panel_floats();
+    s.scores = s.q + int64_t{shape.queries} * shape.stride;
+    s.states = s.scores + int64_t{shape.queries} * kAttentionTile;
+    s.alpha = s.states + kMergeDepth * shape.state_floats(shape.queries);
+    s.valid = reinterpret_cast<int*>(s.alpha + shape.queries);
+    return s;
+  }
+};
+
+LaneState lane_state(float* base, int queries) { return {base, base + queries, base + 2 * queries}; }
+
+int64_t last_position(const SequenceSlice& slice) { return slice.context_len + slice.row_count - 1; }
+int lanes_used(int64_t last) { return static_cast<int>(std::min<int64_t>(kAttentionLanes, last / kAttentionSpan + 1)); }
+
+const AttentionOps& attention_ops_of(tensor::Isa isa) {
+  if (isa == tensor::Isa::kAvx512) return kAttentionAvx512;
+  return isa == tensor::Isa::kAvx2 ? kAttentionAvx2 : kAttentionPortable;
+}
+
+// A step cut into units: (slice, row block, head block), or (slice, head block, lane) for a single row that is split.
+struct Plan {
+  const LatentAttentionArgs& args;
+  std::span<const SequenceSlice> slices;
+  Shape shape;
+  const AttentionOps& ops;
+  const LatentOps& latent;
+  int heads_block;
+  int rows_block;
+  bool split = false;
+  float* thread_base;
+  float* partials;  // [split item][lane] of states with heads_block queries
+  int64_t units = 0;
+  std::atomic<int64_t> next{0};
+
+  int head_blocks() const { return divide_up(args.heads, heads_block); }
+  bool is_split(const SequenceSlice& slice) const { return split && slice.row_count == 1; }
+  int64_t unit_count(const SequenceSlice& slice) const {
+    if (slice.row_count <= 0) return 0;
+    const int parts = is_split(slice) ? lanes_used(last_position(slice)) : divide_up(slice.row_count, rows_block);
+    return int64_t{head_blocks()} * parts;
+  }
+  void count_units() {
+    units = 0;
+    for (const SequenceSlice& slice : slices) units += unit_count(slice);
+  }
+  LaneState partial(int64_t item, int lane) const {
+    return lane_state(partials + (item * kAttentionLanes + lane) * shape.state_floats(heads_block), heads_block);
+  }
+};
+
+// Some rows of one slice for some heads.
+struct Block {
+  const SequenceSlice& slice;
+  int first_head;
+  int head_count;
+  int first_row;  // in the slice
+  int row_count;
+
+  int queries() const { return row_count * head_count; }
+  int64_t position(int row) const { return slice.context_len + first_row + row; }
+  int64_t last() const { return position(row_count - 1); }
+  int64_t step_row(int row) const { return slice.row_begin + first_row + row; }
+};
+
+class UnitRunner {
+ public:
+  UnitRunner(const Plan& plan, int thread)
+      : plan_(plan), scratch_(ThreadScratch::at(plan.thread_base + thread * plan.shape.thread_floats(), plan.shape)) {}
+
+  void run_block(const Block& block) {
+    load_queries(block);
+    const int lanes = lanes_used(block.last());
+    int depth = 0;
+    for (int lane = 0; lane < lanes; ++lane) {
+      run_lane(block, lane, state(depth++));
+      for (int bits = lane; bits & 1; bits >>= 1) merge_top(depth, block.queries());
+    }
+    while (depth > 1) merge_top(depth, block.queries());
+    store_out(block, state(0));
+  }
+
+  void run_single_lane(const Block& block, int lane, LaneState out) {
+    load_queries(block);
+    run_lane(block, lane, out);
+  }
+
+  // Merges the lanes of a split row, in the tree's order, into the first.
+  void merge_split(const Block& block, int64_t item) {
+    const int lanes = lanes_used(block.last());
+    for (int step = 1; step < lanes; step *= 2) {
+      for (int lane = 0; lane + step < lanes; lane += 2 * step) {
+        merge_states(plan_.partial(item, lane), plan_.partial(item, lane + step), block.queries());
+      }
+    }
+    store_out(block, plan_.partial(item, 0));
+  }
+
+ private:
+  LaneState state(int depth) const {
+    return lane_state(scratch_.states + depth * plan_.shape.state_floats(plan_.shape.queries), plan_.shape.queries);
+  }
+
+  void load_queries(const Block& block) {
+    const LatentAttentionArgs& args = plan_.args;
+    const int dims = plan_.shape.dims;
+    float* q = scratch_.q;
+    for (int r = 0; r < block.row_count; ++r) {
+      const float* row = args.q + block.step_row(r) * args.q_stride + int64_t{block.first_head} * dims;
+      for (int h = 0; h < block.head_count; ++h, q += plan_.shape.stride) {
+        plan_.ops.scale_row(row + int64_t{h} * dims, args.scale, dims, q);
+      }
+    }
+  }
+
+  void run_lane(const Block& block, int lane, LaneState state) {
+    const int queries = block.queries();
+    std::fill_n(state.m, queries, kEmpty);
+    std::fill_n(state.sum, queries, 0.0f);
+    std::fill_n(state.o, int64_t{queries} * plan_.shape.padded, 0.0f);
+    const LatentAttentionArgs& args = plan_.args;
+    if (args.selected == nullptr) {
+      DenseLane rows(args.cache, block.slice, lane, block.last());
+      run_tiles(block, rows, state);
+      return;
+    }
+    const int64_t row = block.step_row(0);
+    SparseLane rows(args.cache, block.slice, lane, block.last(),
+                    {args.selected + row * args.selected_stride, static_cast<size_t>(args.selected_count[row])});
+    run_tiles(block, rows, state);
+  }
+
+  template <typename Rows>
+  void run_tiles(const Block& block, Rows& rows, LaneState state) {
+    for (LatentTile tile = rows.next(scratch_.rows); tile.count > 0; tile = rows.next(scratch_.rows)) {
+      run_tile(block, tile, state);
+    }
+  }
+
+  void run_tile(const Block& block, LatentTile tile, LaneState state) {
+    const Shape& shape = plan_.shape;
+    const bool dense = plan_.args.selected == nullptr;
+    // Rows before the tile see nothing of it. (A sparse block has one row, and its tile is all that row's.)
+    const int first = dense ? static_cast<int>(std::max<int64_t>(0, tile.start - block.position(0))) : 0;
+    const int begin = first * block.head_count;
+    const int queries = block.queries() - begin;
+    float* scores = scratch_.scores;
+
+    plan_.latent.load_tile(plan_.args.cache.entry, scratch_.rows, tile.count, shape.stride, scratch_.tile);
+    plan_.latent.turn(scratch_.tile, tile.count, shape.dims, shape.stride, scratch_.panels);
+    plan_.latent.scores(scratch_.q + int64_t{begin} * shape.stride, shape.stride, queries, shape.dims, scratch_.panels,
+                        tile.count, scores);
+    for (int i = 0; i < queries; ++i) {
+      const int64_t seen = block.position(first + i / block.head_count) + 1 - tile.start;
+      scratch_.valid[i] = dense ? static_cast<int>(std::min<int64_t>(tile.count, seen)) : tile.count;
+      scratch_.alpha[i] =
+          plan_.ops.softmax(scores + i * kAttentionTile, scratch_.valid[i], state.m + begin + i, state.sum + begin + i);
+    }
+    plan_.latent.accumulate(scores, scratch_.valid, scratch_.alpha, queries, scratch_.tile, shape.stride, shape.padded,
+                            state.o + int64_t{begin} * shape.padded);
+  }
+
+  void merge_top(int& depth, int queries) {
+    --depth;
+    merge_states(state(depth - 1), state(depth), queries);
+  }
+
+  void merge_states(LaneState a, LaneState b, int queries) const {
+    const int64_t padded = plan_.shape.padded;
+    for (int i = 0; i < queries; ++i) {
+      if (b.m[i] == kEmpty) continue;
+      if (a.m[i] == kEmpty) {
+        a.m[i] = b.m[i];
+        a.sum[i] = b.sum[i];
+        std::copy_n(b.o + i * padded, padded, a.o + i * padded);
+        continue;
+      }
+      plan_.ops.merge(a.m + i, a.sum + i, a.o + i * padded, b.m[i], b.sum[i], b.o + i * padded, plan_.shape.padded);
+    }
+  }
+
+  void store_out(const Block& block, LaneState state) const {
+    const LatentAttentionArgs& args = plan_.args;
+    const int rank = args.cache.entry.dim;
+    int64_t i = 0;
+    for (int r = 0; r < block.row_count; ++r) {
+      float* row = args.out + block.step_row(r) * args.out_stride + int64_t{block.first_head} * rank;
+      for (int h = 0; h < block.head_count; ++h, ++i) {
+        plan_.ops.finish(state.o + i * plan_.shape.padded, state.sum[i], rank, row + int64_t{h} * rank);
+      }
+    }
+  }
+
+  const Plan& plan_;
+  ThreadScratch scratch_;
+};
+
+Block block_of(const Plan& plan, const SequenceSlice& slice, int head_block, int first_row, int row_count) {
+  const int first_head = head_block * plan.heads_block;
+  return {.slice = slice,
+          .first_head = first_head,
+          .head_count = std::min(plan.heads_block, plan.args.heads - first_head),
+          .first_row = first_row,
+          .row_count = row_count};
+}
+
+void run_unit(const Plan& plan, UnitRunner& runner, const SequenceSlice& slice, int64_t local, int64_t split_items) {
+  const int head_blocks = plan.head_blocks();
+  const int head_block = static_cast<int>(local % head_blocks);
+  const int part = static_cast<int>(local / head_blocks);
+  if (plan.is_split(slice)) {
+    runner.run_single_lane(block_of(plan, slice, head_block, 0, 1), part, plan.partial(split_items + head_block, part));
+    return;
+  }
+  // Later rows see more of the sequence: heavy blocks first.
+  const int first = (divide_up(slice.row_count, plan.rows_block) - 1 - part) * plan.rows_block;
+  runner.run_block(block_of(plan, slice, head_block, first, std::min(plan.rows_block, slice.row_count - first)));
+}
+
+void run_units(Plan& plan, int thread) {
+  UnitRunner runner(plan, thread);
+  size_t index = 0;         // the slice of ascending unit numbers
+  int64_t base = 0;         // its first unit
+  int64_t split_items = 0;  // split items of the slices before
+  for (int64_t unit = plan.next.fetch_add(1); unit < plan.units; unit = plan.next.fetch_add(1)) {
+    for (int64_t count = plan.unit_count(plan.slices[index]); unit >= base + count;
+         count = plan.unit_count(plan.slices[++index])) {
+      base += count;
+      if (plan.is_split(plan.slices[index])) split_items += plan.head_blocks();
+    }
+    run_unit(plan, runner, plan.slices[index], unit - base, split_items);
+  }
+}
+
+void merge_split_rows(const Plan& plan) {
+  UnitRunner runner(plan, 0);
+  int64_t item = 0;
+  for (const SequenceSlice& slice : plan.slices) {
+    if (!plan.is_split(slice)) continue;
+    for (int b = 0; b < plan.head_blocks(); ++b) runner.merge_split(block_of(plan, slice, b, 0, 1), item++);
+  }
+}
+
+// Cuts finer where threads would idle: single rows over lanes, then smaller blocks of heads. No bit changes.
+void choose_split(Plan& plan, int threads) {
+  plan.count_units();
+  const int64_t wanted = int64_t{kUnitsPerThread} * threads;
+  if (threads == 1 || plan.units == 0 || plan.units >= wanted) return;
+  int64_t singles = 0;
+  for (const SequenceSlice& slice : plan.slices) singles += slice.row_count == 1 ? 1 : 0;
+  // Room for the last head block as if it were full, and for blocks that are halved.
+  plan.split = singles > 0 && singles * round16(plan.args.heads + kBlockQueries) <= int64_t{threads} * kSplitQueries;
+  plan.count_units();
+  while (plan.units < wanted && plan.heads_block / 2 >= kHeadsMin) {
+    plan.heads_block = divide_up(plan.heads_block, 2);
+    plan.count_units();
+  }
+}
+
+}  // namespace
+
+size_t latent_attention_scratch_bytes(int heads, int rank, int rope_dim, int threads) {
+  (void)heads;  // blocks of heads bound what a thread holds
+  const Shape shape = Shape::of(rank, rope_dim);
+  return static_cast<size_t>(threads * shape.thread_floats() + shape.partial_floats(threads)) * sizeof(float) + 64;
+}
+
+void latent_attention(const LatentAttentionArgs& args, std::span<const SequenceSlice> slices,
+                      std::span<std::byte> scratch, ComputePool& pool) {
+  const PagedEntry& entry = args.cache.entry;
+  BATON_CHECK(entry.kind == PagedKind::kLatent && args.heads > 0, "kind={} heads={}", static_cast<int>(entry.kind),
+              args.heads);
+  BATON_CHECK(scratch.size() >= latent_attention_scratch_bytes(args.heads, entry.dim, entry.rope_dim, pool.threads()),
+              "scratch of {} bytes is too small", scratch.size());
+  const Shape shape = Shape::of(entry.dim, entry.rope_dim);
+  auto* base = reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) & ~uintptr_t{63});
+  const int heads_block = heads_per_block(args.heads);
+  Plan plan{.args = args,
+            .slices = slices,
+            .shape = shape,
+            .ops = attention_ops_of(args.isa),
+            .latent = latent_ops(args.isa),
+            .heads_block = heads_block,
+            .rows_block = args.selected != nullptr ? 1 : std::max(1, kBlockQueries / heads_block),
+            .thread_base = base,
+            .partials = base + pool.threads() * shape.thread_floats()};
+  choose_split(plan, pool.threads());
+  if (plan.units == 0) return;
+  if (plan.units == 1) {
+    run_units(plan, 0);
+  } else {
+    pool.run([&plan](int thread) { run_units(plan, thread); });
+  }
+  if (plan.split) merge_split_rows(plan);
+}
+
+}  // namespace baton::kernels

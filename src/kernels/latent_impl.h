@@ -1,0 +1,300 @@
+// The kernels of latent_ops.h over the lane type Vec of the including file.
+//
+// Sketch, AVX-512, 64 heads, rank 512, rotary 64, one row: a tile of 128 positions is 147 KB of bf16 (84 KB packed).
+// Reading it costs about 10,000 cycles, turning it 20,000; scores are 64 * 128 * 36 and values 64 * 128 * 32 fma of 16
+// lanes, 557,000 cycles at one a cycle. So even decode is bound by arithmetic: 0.8 GB/s a core.
+#pragma once
+
+#include "kernels/cache_codec_impl.h"
+#include "kernels/latent_ops.h"
+
+namespace baton::kernels {
+namespace {
+
+inline constexpr int kScoreStride = 128;
+
+inline bool is_code(tensor::DType dtype) { return dtype == tensor::DType::kI8 || dtype == tensor::DType::kF8E4M3; }
+
+void store_latent(const PagedEntry& entry, const float* latent, const float* rope, std::byte* dst) {
+  if (!is_code(entry.dtype)) {
+    store_plain(latent, entry.dim, entry.dtype, dst);
+    store_plain(rope, entry.rope_dim, entry.dtype, dst + tensor::dtype_bytes(entry.dtype, entry.dim));
+    return;
+  }
+  std::byte* scales = dst + entry.dim;
+  int group = 0;
+  for (int d = 0; d < entry.dim; d += kLatentScaleGroup, ++group) {
+    const int n = entry.dim - d < kLatentScaleGroup ? entry.dim - d : kLatentScaleGroup;
+    const float scale = code_scale(largest_magnitude(latent + d, n), entry.dtype);
+    store_codes(latent + d, n, scale, entry.dtype, dst + d);
+    __builtin_memcpy(scales + 4 * group, &scale, 4);
+  }
+  store_plain(rope, entry.rope_dim, tensor::DType::kBF16, scales + 4 * group);
+}
+
+void store_index_key(const PagedEntry& entry, const float* key, std::byte* dst) {
+  if (!is_code(entry.dtype)) return store_plain(key, entry.dim, entry.dtype, dst);
+  float scale = code_scale(largest_magnitude(key, entry.dim), entry.dtype);
+  if (entry.dtype == tensor::DType::kF8E4M3) {
+    __builtin_memcpy(dst + entry.dim, &scale, 4);
+  } else {
+    // The codes are of the scale as it is kept.
+    scale = scale < 0x1p-24f ? 0x1p-24f : scale;
+    scale = scale > 65504.0f ? 65504.0f : scale;
+    uint16_t half;
+    Vec::set(scale).store_f16_n(&half, 1);
+    scale = Vec::load_f16_n(&half, 1).first();
+    __builtin_memcpy(dst + entry.dim, &half, 2);
+  }
+  store_codes(key, entry.dim, scale, entry.dtype, dst);
+}
+
+template <tensor::DType kType>
+inline void load_span(const std::byte* row, int begin, int end, float* to) {
+  for (int d = begin; d < end; d += 16) {
+    const int n = end - d < 16 ? end - d : 16;
+    load_cache<kType>(row, d, n).store(to + d);
+  }
+}
+
+template <tensor::DType kType>
+inline void load_scaled_span(const std::byte* row, int begin, int end, float scale, float* to) {
+  const Vec s = Vec::set(scale);
+  for (int d = begin; d < end; d += 16) {
+    const int n = end - d < 16 ? end - d : 16;
+    (load_cache<kType>(row, d, n) * s).store(to + d);
+  }
+}
+
+template <tensor::DType kType>
+void load_codes_tile(const PagedEntry& entry, const std::byte* const* rows, int count, int stride, float* tile) {
+  const int dim = entry.dim;
+  for (int t = 0; t < count; ++t) {
+    const std::byte* row = rows[t];
+    float* to = tile + static_cast<int64_t>(t) * stride;
+    const std::byte* next = row + dim;
+    if (entry.kind == PagedKind::kIndexKeys) {
+      float scale;
+      uint16_t half;
+      if constexpr (kType == tensor::DType::kI8) {
+        __builtin_memcpy(&half, next, 2);
+        scale = Vec::load_f16_n(&half, 1).first();
+      } else {
+        __builtin_memcpy(&scale, next, 4);
+      }
+      load_scaled_span<kType>(row, 0, dim, scale, to);
+      continue;
+    }
+    for (int d = 0; d < dim; d += kLatentScaleGroup, next += 4) {
+      float scale;
+      __builtin_memcpy(&scale, next, 4);
+      load_scaled_span<kType>(row, d, d + kLatentScaleGroup < dim ? d + kLatentScaleGroup : dim, scale, to);
+    }
+    load_span<tensor::DType::kBF16>(next, 0, entry.rope_dim, to + dim);
+  }
+}
+
+template <tensor::DType kType>
+void load_plain_tile(const PagedEntry& entry, const std::byte* const* rows, int count, int stride, float* tile) {
+  for (int t = 0; t < count; ++t) {
+    load_span<kType>(rows[t], 0, entry.dim + entry.rope_dim, tile + static_cast<int64_t>(t) * stride);
+  }
+}
+
+void load_tile(const PagedEntry& entry, const std::byte* const* rows, int count, int stride, float* tile) {
+  switch (entry.dtype) {
+    case tensor::DType::kF32:
+      return load_plain_tile<tensor::DType::kF32>(entry, rows, count, stride, tile);
+    case tensor::DType::kF16:
+      return load_plain_tile<tensor::DType::kF16>(entry, rows, count, stride, tile);
+    case tensor::DType::kI8:
+      return load_codes_tile<tensor::DType::kI8>(entry, rows, count, stride, tile);
+    case tensor::DType::kF8E4M3:
+      return load_codes_tile<tensor::DType::kF8E4M3>(entry, rows, count, stride, tile);
+    default:
+      return load_plain_tile<tensor::DType::kBF16>(entry, rows, count, stride, tile);
+  }
+}
+
+void turn(const float* tile, int count, int dims, int stride, float* panels) {
+  for (int t = 0; t < count; t += 16) {
+    const int columns = count - t < 16 ? count - t : 16;
+    float* panel = panels + static_cast<int64_t>(t / kTurnedPanel) * dims * kTurnedPanel + t % kTurnedPanel;
+    for (int d = 0; d < dims; d += 16) {
+      const int n = dims - d < 16 ? dims - d : 16;
+      Vec block[16];
+      for (int i = 0; i < 16; ++i) {
+        block[i] = i < columns ? Vec::load(tile + static_cast<int64_t>(t + i) * stride + d) : Vec::set(0);
+      }
+      Vec::transpose(block);
+      for (int i = 0; i < n; ++i) block[i].store(panel + static_cast<int64_t>(d + i) * kTurnedPanel);
+    }
+  }
+}
+
+// Products of kR queries with 16 * kC keys of a panel.
+template <int kR, int kC>
+inline __attribute__((always_inline)) void dot_block(const float* q, int64_t q_stride, int dims, const float* panel,
+                                                     Vec (&sum)[kR][kC]) {
+  for (int r = 0; r < kR; ++r) {
+    for (int c = 0; c < kC; ++c) sum[r][c] = Vec::set(0);
+  }
+  for (int d = 0; d < dims; ++d) {
+    Vec k[kC];
+    for (int c = 0; c < kC; ++c) k[c] = Vec::load(panel + static_cast<int64_t>(d) * kTurnedPanel + c * 16);
+    for (int r = 0; r < kR; ++r) {
+      const Vec x = Vec::set(q[r * q_stride + d]);
+      for (int c = 0; c < kC; ++c) sum[r][c] = Vec::fma(x, k[c], sum[r][c]);
+    }
+  }
+}
+
+template <int kC, int kR = Vec::kRows>
+inline void latent_scores_rows(const float* q, int64_t q_stride, int queries, int dims, const float* panel,
+                               float* out) {
+  int i = 0;
+  for (; i + kR <= queries; i += kR) {
+    Vec sum[kR][kC];
+    dot_block<kR, kC>(q + i * q_stride, q_stride, dims, panel, sum);
+    for (int r = 0; r < kR; ++r) {
+      for (int c = 0; c < kC; ++c) sum[r][c].store(out + (i + r) * kScoreStride + c * 16);
+    }
+  }
+  if constexpr (kR > 1) {
+    if (i < queries) {
+      latent_scores_rows<kC, kR - 1>(q + i * q_stride, q_stride, queries - i, dims, panel, out + i * kScoreStride);
+    }
+  }
+}
+
+void latent_scores(const float* q, int64_t q_stride, int queries, int dims, const float* panels, int count,
+                   float* out) {
+  const int columns = (count + 15) / 16 * 16;
+  for (int t = 0; t < columns;) {
+    const float* panel = panels + static_cast<int64_t>(t / kTurnedPanel) * dims * kTurnedPanel + t % kTurnedPanel;
+    if (t + 16 * Vec::kCols <= columns) {
+      latent_scores_rows<Vec::kCols>(q, q_stride, queries, dims, panel, out + t);
+      t += 16 * Vec::kCols;
+    } else {
+      latent_scores_rows<1>(q, q_stride, queries, dims, panel, out + t);
+      t += 16;
+    }
+  }
+}
+
+template <int kR, int kC>
+inline __attribute__((always_inline)) void add_values(const float* weights, int begin, int end, const float* tile,
+                                                      int stride, Vec (&sum)[kR][kC]) {
+  for (int t = begin; t < end; ++t) {
+    Vec v[kC];
+    for (int c = 0; c < kC; ++c) v[c] = Vec::load(tile + static_cast<int64_t>(t) * stride + c * 16);
+    for (int r = 0; r < kR; ++r) {
+      const Vec w = Vec::set(weights[r * kScoreStride + t]);
+      for (int c = 0; c < kC; ++c) sum[r][c] = Vec::fma(w, v[c], sum[r][c]);
+    }
+  }
+}
+
+// What all queries of the block see is added together; what a later one sees beyond, alone. Masked positions are never
+// multiplied: a zero weight would still turn -0 into +0.
+template <int kR, int kC>
+inline void latent_accumulate_block(const float* weights, const int* valid, const float* alpha, const float* tile,
+                                    int stride, int padded, float* o) {
+  Vec sum[kR][kC];
+  for (int r = 0; r < kR; ++r) {
+    for (int c = 0; c < kC; ++c) sum[r][c] = Vec::load(o + r * padded + c * 16) * Vec::set(alpha[r]);
+  }
+  add_values<kR, kC>(weights, 0, valid[0], tile, stride, sum);
+  for (int r = 0; r < kR; ++r) {
+    for (int c = 0; c < kC; ++c) sum[r][c].store(o + r * padded + c * 16);
+  }
+  for (int r = 1; r < kR; ++r) {
+    if (valid[r] == valid[0]) continue;
+    Vec one[1][kC];
+    for (int c = 0; c < kC; ++c) one[0][c] = Vec::load(o + r * padded + c * 16);
+    add_values<1, kC>(weights + r * kScoreStride, valid[0], valid[r], tile, stride, one);
+    for (int c = 0; c < kC; ++c) one[0][c].store(o + r * padded + c * 16);
+  }
+}
+
+template <int kC, int kR = Vec::kRows>
+inline void latent_accumulate_rows(const float* weights, const int* valid, const float* alpha, int queries,
+                                   const float* tile, int stride, int padded, float* o) {
+  int i = 0;
+  for (; i + kR <= queries; i += kR) {
+    latent_accumulate_block<kR, kC>(weights + i * kScoreStride, valid + i, alpha + i, tile, stride, padded,
+                                    o + static_cast<int64_t>(i) * padded);
+  }
+  if constexpr (kR > 1) {
+    if (i < queries) {
+      latent_accumulate_rows<kC, kR - 1>(weights + i * kScoreStride, valid + i, alpha + i, queries - i, tile, stride,
+                                         padded, o + static_cast<int64_t>(i) * padded);
+    }
+  }
+}
+
+void latent_accumulate(const float* weights, const int* valid, const float* alpha, int queries, const float* tile,
+                       int stride, int padded, float* o) {
+  int d = 0;
+  for (; d + 16 * Vec::kCols <= padded; d += 16 * Vec::kCols) {
+    latent_accumulate_rows<Vec::kCols>(weights, valid, alpha, queries, tile + d, stride, padded, o + d);
+  }
+  for (; d < padded; d += 16) {
+    latent_accumulate_rows<1>(weights, valid, alpha, queries, tile + d, stride, padded, o + d);
+  }
+}
+
+template <int kC, int kR = Vec::kRows>
+inline __attribute__((always_inline)) void index_heads(const float* q, const float* w, int heads, int dim,
+                                                       const float* panel, Vec (&score)[kC]) {
+  int h = 0;
+  for (; h + kR <= heads; h += kR) {
+    Vec sum[kR][kC];
+    dot_block<kR, kC>(q + static_cast<int64_t>(h) * dim, dim, dim, panel, sum);
+    for (int r = 0; r < kR; ++r) {
+      for (int c = 0; c < kC; ++c) {
+        score[c] = Vec::fma(Vec::set(w[h + r]), Vec::max(sum[r][c], Vec::set(0)), score[c]);
+      }
+    }
+  }
+  if constexpr (kR > 1) {
+    if (h < heads) index_heads<kC, kR - 1>(q + static_cast<int64_t>(h) * dim, w + h, heads - h, dim, panel, score);
+  }
+}
+
+template <int kC>
+void index_columns(const float* q, const float* w, int heads, int dim, const float* panel, int count, float* out) {
+  Vec score[kC];
+  for (int c = 0; c < kC; ++c) score[c] = Vec::set(0);
+  index_heads<kC>(q, w, heads, dim, panel, score);
+  for (int c = 0; c < kC; ++c) {
+    const int n = count - c * 16;
+    if (n > 0) score[c].store_n(out + c * 16, n < 16 ? n : 16);
+  }
+}
+
+void index_scores(const float* q, const float* w, int heads, int dim, const float* panels, int count, float* out) {
+  for (int t = 0; t < count;) {
+    const float* panel = panels + static_cast<int64_t>(t / kTurnedPanel) * dim * kTurnedPanel + t % kTurnedPanel;
+    if (count - t > 16 * (Vec::kCols - 1)) {
+      index_columns<Vec::kCols>(q, w, heads, dim, panel, count - t, out + t);
+      t += 16 * Vec::kCols;
+    } else {
+      index_columns<1>(q, w, heads, dim, panel, count - t, out + t);
+      t += 16;
+    }
+  }
+}
+
+constexpr LatentOps kLatentOps = {
+    .store_latent = store_latent,
+    .store_index_key = store_index_key,
+    .load_tile = load_tile,
+    .turn = turn,
+    .scores = latent_scores,
+    .accumulate = latent_accumulate,
+    .index_scores = index_scores,
+};
+
+}  // namespace
+}  // namespace baton::kernels
