@@ -16,7 +16,9 @@
 
 namespace baton::models {
 
-inline std::string golden_folder(const std::string& family) { return std::string(BATON_GOLDENS) + "/families/" + family; }
+inline std::string golden_folder(const std::string& family) {
+  return std::string(BATON_GOLDENS) + "/families/" + family;
+}
 
 inline nlohmann::json read_json(const std::string& path) { return nlohmann::json::parse(std::ifstream(path)); }
 

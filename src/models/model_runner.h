@@ -76,10 +76,8 @@ class ModelRunner {
     std::iota(logit_rows.begin(), logit_rows.end(), 0);
     if (last_only) logit_rows = {rows - 1};
     if (!wanted) logit_rows.clear();
-    const kernels::SequenceSlice slice = {.block_table = table_.data(),
-                                          .context_len = length_,
-                                          .row_count = rows,
-                                          .state_slot = kSlots - 1};
+    const kernels::SequenceSlice slice = {
+        .block_table = table_.data(), .context_len = length_, .row_count = rows, .state_slot = kSlots - 1};
     std::vector<float> logits(logit_rows.size() * model_.vocab_size());
     std::vector<float*> taps;
     if (taps_ != nullptr) {

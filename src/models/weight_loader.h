@@ -33,12 +33,12 @@ class WeightLoader {
   // last bits of its scores.
   Result<kernels::PackedMatrix> float_matrix(const std::string& name);
 
-  // For a matrix that is taken apart: rows [begin, begin + count) as fp32, the plain format that its parts keep (f32 for
-  // f32; else bf16), parts packed from fp32, and a last word that the tensor is not needed any more.
+  // For a matrix that is taken apart: rows [begin, begin + count) as fp32, the plain format that its parts keep (f32
+  // for f32; else bf16), parts packed from fp32, and a last word that the tensor is not needed any more.
   Result<std::vector<float>> dense_rows(const std::string& name, int64_t begin, int64_t count);
   Result<tensor::DType> dense_dtype(const std::string& name) const;
-  Result<kernels::PackedMatrix> pack_floats(const std::string& name, std::span<const float> values, int64_t out_features,
-                                            int64_t in_features, tensor::DType dtype);
+  Result<kernels::PackedMatrix> pack_floats(const std::string& name, std::span<const float> values,
+                                            int64_t out_features, int64_t in_features, tensor::DType dtype);
   Result<void> used(const std::string& name);
 
   int64_t bytes_held() const { return bytes_held_; }

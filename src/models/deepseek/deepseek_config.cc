@@ -16,22 +16,25 @@ std::string rope_text(const RopeSpec& rope) {
 }
 
 std::string mla_text(const MlaConfig& mla) {
-  return fmt::format("mla heads={} q_lora={} kv_lora={} nope={} rope={} value={} rotary={} pairing={} gate={} scale={} eps={}",
-                     mla.heads, mla.q_lora_rank, mla.kv_lora_rank, mla.nope_dim, mla.rope_dim, mla.value_dim, mla.rotary,
-                     static_cast<int>(mla.pairing), mla.output_gate, mla.scale, mla.lora_norm_epsilon);
+  return fmt::format(
+      "mla heads={} q_lora={} kv_lora={} nope={} rope={} value={} rotary={} pairing={} gate={} scale={} eps={}",
+      mla.heads, mla.q_lora_rank, mla.kv_lora_rank, mla.nope_dim, mla.rope_dim, mla.value_dim, mla.rotary,
+      static_cast<int>(mla.pairing), mla.output_gate, mla.scale, mla.lora_norm_epsilon);
 }
 
 std::string moe_text(const MoeConfig& moe) {
   return fmt::format(
-      "moe experts={} top={} shared={} intermediate={} latent={} latent_norm={} softmax={} bias={} groups={} group_top={} "
+      "moe experts={} top={} shared={} intermediate={} latent={} latent_norm={} softmax={} bias={} groups={} "
+      "group_top={} "
       "normalise={} scaling={}",
-      moe.experts, moe.experts_per_token, moe.shared_experts, moe.intermediate, moe.latent, moe.latent_norm, moe.softmax,
-      moe.correction_bias, moe.groups, moe.groups_per_token, moe.normalise, moe.scaling);
+      moe.experts, moe.experts_per_token, moe.shared_experts, moe.intermediate, moe.latent, moe.latent_norm,
+      moe.softmax, moe.correction_bias, moe.groups, moe.groups_per_token, moe.normalise, moe.scaling);
 }
 
 Result<void> check_moe(const MoeConfig& moe, const std::string& where) {
   if (moe.experts_per_token > moe.experts) {
-    return fail(Code::kInvalidArgument, "{}: {} experts a token of {} in all", where, moe.experts_per_token, moe.experts);
+    return fail(Code::kInvalidArgument, "{}: {} experts a token of {} in all", where, moe.experts_per_token,
+                moe.experts);
   }
   if (moe.experts % moe.groups != 0 || moe.groups_per_token > moe.groups) {
     return fail(Code::kInvalidArgument, "{}: {} experts in {} groups of which {} are kept: groups must divide experts",
@@ -62,8 +65,9 @@ Result<void> check_indexer(const IndexerConfig& indexer, const std::string& wher
 }  // namespace
 
 std::string DeepseekConfig::canonical_text() const {
-  std::string text = fmt::format("deepseek hidden={} intermediate={} vocab={} max_positions={} rms_epsilon={} tied={}\n",
-                                 hidden, intermediate, vocab, max_positions, rms_epsilon, tied_embeddings);
+  std::string text =
+      fmt::format("deepseek hidden={} intermediate={} vocab={} max_positions={} rms_epsilon={} tied={}\n", hidden,
+                  intermediate, vocab, max_positions, rms_epsilon, tied_embeddings);
   text += mla_text(mla) + "\n" + rope_text(rope) + "\n";
   if (kda) {
     text += fmt::format("kda heads={} dim={} conv={} full_rank_gate={} lower_bound={}\n", kda->heads, kda->head_dim,

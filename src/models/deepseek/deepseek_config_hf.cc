@@ -1,5 +1,6 @@
-// config.json of DeepseekV3ForCausalLM, DeepseekV32ForCausalLM, KimiLinearForCausalLM and the Kimi K2.5 and K3 families,
-// whose text settings lie in "text_config". Keys have two spellings (DeepSeek's and Kimi's); both are read everywhere.
+// config.json of DeepseekV3ForCausalLM, DeepseekV32ForCausalLM, KimiLinearForCausalLM and the Kimi K2.5 and K3
+// families, whose text settings lie in "text_config". Keys have two spellings (DeepSeek's and Kimi's); both are read
+// everywhere.
 #include <algorithm>
 #include <initializer_list>
 
@@ -67,8 +68,8 @@ void read_mla(ConfigReader& reader, DeepseekConfig& config) {
   mla.value_dim = integer(reader, "v_head_dim", kHeadDimMax);
   mla.rotary = !reader.flag_or("mla_use_nope", false);
   mla.output_gate = reader.flag_or("mla_use_output_gate", false);
-  mla.pairing = reader.flag_or("rope_interleave", true) ? kernels::RopePairing::kInterleaved
-                                                        : kernels::RopePairing::kHalfSplit;
+  mla.pairing =
+      reader.flag_or("rope_interleave", true) ? kernels::RopePairing::kInterleaved : kernels::RopePairing::kHalfSplit;
   if (reader.flag_or("attention_bias", false)) {
     reader.refuse(Code::kUnimplemented, "attention_bias is true; this family has none");
   }
@@ -141,10 +142,14 @@ void read_indexer(ConfigReader& reader, const nlohmann::json& object, DeepseekCo
   indexer.pairing = interleaved ? kernels::RopePairing::kInterleaved : kernels::RopePairing::kHalfSplit;
   if (!reader.flag_or("index_dsa_use_layernorm", true)) indexer.key_norm = IndexKeyNorm::kRms;
   const std::string norm = reader.text_or("index_k_norm", "");
-  if (norm == "none") indexer.key_norm = IndexKeyNorm::kNone;
-  else if (norm == "rms") indexer.key_norm = IndexKeyNorm::kRms;
-  else if (norm == "layer") indexer.key_norm = IndexKeyNorm::kLayer;
-  else if (!norm.empty()) reader.refuse(Code::kInvalidArgument, "index_k_norm is \"{}\"; it may be layer, rms or none", norm);
+  if (norm == "none")
+    indexer.key_norm = IndexKeyNorm::kNone;
+  else if (norm == "rms")
+    indexer.key_norm = IndexKeyNorm::kRms;
+  else if (norm == "layer")
+    indexer.key_norm = IndexKeyNorm::kLayer;
+  else if (!norm.empty())
+    reader.refuse(Code::kInvalidArgument, "index_k_norm is \"{}\"; it may be layer, rms or none", norm);
   if (reader.positive_or("index_kpool", 1) != 1) {
     reader.refuse(Code::kUnimplemented, "index_kpool is set; pooled indexer keys are not in this version");
   }
@@ -185,7 +190,8 @@ void read_moe(ConfigReader& reader, const nlohmann::json& object, DeepseekConfig
   moe.shared_experts =
       count_or_none(reader, object, spelling(reader, "n_shared_experts", "num_shared_experts"), kExpertsMax);
   moe.intermediate = reader.positive("moe_intermediate_size", kFeaturesMax);
-  moe.latent = reader.absent("routed_expert_hidden_size") ? 0 : reader.positive("routed_expert_hidden_size", kFeaturesMax);
+  moe.latent =
+      reader.absent("routed_expert_hidden_size") ? 0 : reader.positive("routed_expert_hidden_size", kFeaturesMax);
   moe.latent_norm = moe.latent != 0 && reader.flag_or("latent_moe_use_norm", false);
   const std::string scores = reader.text_or(spelling(reader, "scoring_func", "moe_router_activation_func"), "sigmoid");
   moe.softmax = scores == "softmax";

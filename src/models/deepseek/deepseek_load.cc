@@ -14,7 +14,9 @@ class DeepseekModel::Loader {
 
   Result<void> fill(DeepseekModel& model) {
     const std::string embedding = names_.root + "embed_tokens.weight";
-    if (!config_.tied_embeddings) BATON_TRY_ASSIGN(model.embedding_, loader_.matrix(embedding));
+    if (!config_.tied_embeddings) {
+      BATON_TRY_ASSIGN(model.embedding_, loader_.matrix(embedding));
+    }
     BATON_TRY_ASSIGN(model.lm_head_, loader_.matrix(config_.tied_embeddings ? embedding : names_.head + ".weight"));
     BATON_TRY_ASSIGN(model.final_norm_, loader_.vector(names_.root + "norm.weight"));
     if (config_.residual_block != 0) {
@@ -96,7 +98,9 @@ class DeepseekModel::Loader {
     BATON_TRY_ASSIGN(weights.kv_a, linear(name + "kv_a_proj_with_mqa"));
     BATON_TRY_ASSIGN(weights.kv_a_norm, loader_.vector(name + "kv_a_layernorm.weight"));
     BATON_TRY(split_kv_b(name + "kv_b_proj.weight", weights));
-    if (config.output_gate) BATON_TRY_ASSIGN(weights.gate, linear(name + "g_proj"));
+    if (config.output_gate) {
+      BATON_TRY_ASSIGN(weights.gate, linear(name + "g_proj"));
+    }
     BATON_TRY_ASSIGN(weights.o, tree_linear(name + "o_proj", config.value_dim));
     return weights;
   }
@@ -153,7 +157,8 @@ class DeepseekModel::Loader {
     BATON_TRY_ASSIGN(const auto values, loader_.values(name));
     const KdaConfig& config = *config_.kda;
     std::vector<float> transposed(values.size());
-    kernels::transpose_conv(values.data(), int64_t{config.heads} * config.head_dim, config.conv_width, transposed.data());
+    kernels::transpose_conv(values.data(), int64_t{config.heads} * config.head_dim, config.conv_width,
+                            transposed.data());
     return transposed;
   }
 
@@ -162,8 +167,12 @@ class DeepseekModel::Loader {
     IndexerWeights weights;
     BATON_TRY_ASSIGN(weights.q_b, linear(name + "wq_b"));
     BATON_TRY_ASSIGN(weights.k, linear(name + "wk"));
-    if (norm != IndexKeyNorm::kNone) BATON_TRY_ASSIGN(weights.k_norm, loader_.vector(name + "k_norm.weight"));
-    if (norm == IndexKeyNorm::kLayer) BATON_TRY_ASSIGN(weights.k_norm_bias, loader_.vector(name + "k_norm.bias"));
+    if (norm != IndexKeyNorm::kNone) {
+      BATON_TRY_ASSIGN(weights.k_norm, loader_.vector(name + "k_norm.weight"));
+    }
+    if (norm == IndexKeyNorm::kLayer) {
+      BATON_TRY_ASSIGN(weights.k_norm_bias, loader_.vector(name + "k_norm.bias"));
+    }
     BATON_TRY_ASSIGN(weights.head_weights, float_linear(name + "weights_proj"));
     return weights;
   }
@@ -204,7 +213,9 @@ class DeepseekModel::Loader {
       BATON_TRY_ASSIGN(auto down, loader_.matrix(expert + names_.down + ".weight"));
       weights.down.push_back(std::move(down));
     }
-    if (config.shared_experts != 0) BATON_TRY_ASSIGN(weights.shared, mlp(name + "shared_experts."));
+    if (config.shared_experts != 0) {
+      BATON_TRY_ASSIGN(weights.shared, mlp(name + "shared_experts."));
+    }
     return weights;
   }
 

@@ -51,15 +51,13 @@ void DeepseekModel::set_shapes() {
   }
   if (!config_.kda) return;
   const KdaConfig& kda = *config_.kda;
-  kda_shape_ = {.heads = {.heads = kda.heads,
-                          .key_dim = kda.head_dim,
-                          .value_dim = kda.head_dim,
-                          .conv_width = kda.conv_width},
-                .decay = kda.gate_lower_bound ? kernels::KdaDecay::kBoundedSigmoid : kernels::KdaDecay::kSoftplus,
-                .lower_bound = kda.gate_lower_bound.value_or(0),
-                .norm_eps = config_.rms_epsilon,
-                .decay_rank = kda.head_dim,
-                .gate_rank = kda.full_rank_gate ? 0 : kda.head_dim};
+  kda_shape_ = {
+      .heads = {.heads = kda.heads, .key_dim = kda.head_dim, .value_dim = kda.head_dim, .conv_width = kda.conv_width},
+      .decay = kda.gate_lower_bound ? kernels::KdaDecay::kBoundedSigmoid : kernels::KdaDecay::kSoftplus,
+      .lower_bound = kda.gate_lower_bound.value_or(0),
+      .norm_eps = config_.rms_epsilon,
+      .decay_rank = kda.head_dim,
+      .gate_rank = kda.full_rank_gate ? 0 : kda.head_dim};
 }
 
 CacheNeeds DeepseekModel::cache_needs() const {
@@ -69,9 +67,8 @@ CacheNeeds DeepseekModel::cache_needs() const {
       ++needs.state_layers;
       continue;
     }
-    needs.paged.push_back({.kind = kernels::PagedKind::kLatent,
-                           .dim = config_.mla.kv_lora_rank,
-                           .rope_dim = config_.mla.rope_dim});
+    needs.paged.push_back(
+        {.kind = kernels::PagedKind::kLatent, .dim = config_.mla.kv_lora_rank, .rope_dim = config_.mla.rope_dim});
     if (layer.indexer == IndexerRole::kOwn) {
       needs.paged.push_back({.kind = kernels::PagedKind::kIndexKeys, .dim = config_.indexer->dim});
     }
@@ -186,7 +183,8 @@ void DeepseekModel::add_to_residual(Step& step) const {
 }
 
 // What a block reads: the residual stream, or a mix of it with the bank; normed, and set as the input of its matrices.
-void DeepseekModel::set_input(const std::optional<AttnResWeights>& mix, const std::vector<float>& norm, Step& step) const {
+void DeepseekModel::set_input(const std::optional<AttnResWeights>& mix, const std::vector<float>& norm,
+                              Step& step) const {
   Scratch& scratch = step.scratch;
   const float* source = step.residual;
   if (mix) {

@@ -70,7 +70,7 @@ class DeepseekModel : public Model {
   std::optional<AttnResWeights> final_residual_;
   std::vector<Layer> layers_;
   KdaLayerShape kda_shape_;
-  MoeShape moe_shape_;  // its activation is every feed-forward block's
+  MoeShape moe_shape_;       // its activation is every feed-forward block's
   std::vector<float> rope_;  // rope_table; empty without rotary positions
   std::string fingerprint_;
   int64_t weight_bytes_ = 0;

@@ -12,9 +12,9 @@ namespace baton::models {
 // Where a checkpoint's names begin and what its mixture of experts is called. Found by looking, since one architecture
 // is published under several prefixes.
 struct DeepseekNames {
-  std::string root = "model.";         // "language_model.model." where a vision tower stands beside
-  std::string head = "lm_head";        // "language_model.lm_head"
-  std::string moe = "mlp";             // "block_sparse_moe"
+  std::string root = "model.";   // "language_model.model." where a vision tower stands beside
+  std::string head = "lm_head";  // "language_model.lm_head"
+  std::string moe = "mlp";       // "block_sparse_moe"
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj";  // of a routed expert; w1, w3, w2
 
   static DeepseekNames of(const weights::Checkpoint& checkpoint, const DeepseekConfig& config);

@@ -36,7 +36,8 @@ Result<IndexSelection> IndexSelection::allocate(const IndexerConfig& config, int
   BATON_TRY_ASSIGN(selection.q_, tensor::Buffer::allocate(floats(int64_t{config.heads} * config.dim)));
   BATON_TRY_ASSIGN(selection.k_, tensor::Buffer::allocate(floats(config.dim)));
   BATON_TRY_ASSIGN(selection.weights_, tensor::Buffer::allocate(floats(config.heads)));
-  BATON_TRY_ASSIGN(selection.scratch_, tensor::Buffer::allocate(kernels::index_select_scratch_bytes(config.dim, max_positions, threads)));
+  BATON_TRY_ASSIGN(selection.scratch_,
+                   tensor::Buffer::allocate(kernels::index_select_scratch_bytes(config.dim, max_positions, threads)));
   return selection;
 }
 

@@ -17,10 +17,10 @@
 namespace baton::models {
 
 struct IndexerWeights {
-  Linear q_b;                               // [heads * dim, q_lora]
-  Linear k;                                 // [dim, hidden]
-  std::vector<float> k_norm, k_norm_bias;   // [dim]; empty without a norm (a bias)
-  Linear head_weights;                      // [heads, hidden], fp32
+  Linear q_b;                              // [heads * dim, q_lora]
+  Linear k;                                // [dim, hidden]
+  std::vector<float> k_norm, k_norm_bias;  // [dim]; empty without a norm (a bias)
+  Linear head_weights;                     // [heads, hidden], fp32
 };
 
 struct IndexerStep {

@@ -16,7 +16,8 @@ Result<MlaScratch> MlaScratch::allocate(const MlaConfig& config, int64_t max_row
   const int64_t widest = std::max<int64_t>(config.q_lora_rank, heads * config.value_dim);
   BATON_TRY_ASSIGN(scratch.inner_, QuantizedInput::allocate(max_rows, widest));
   BATON_TRY_ASSIGN(scratch.cq_, tensor::Buffer::allocate(floats(std::max(1, config.q_lora_rank))));
-  BATON_TRY_ASSIGN(scratch.heads_, kernels::ActivationBuffer::allocate(max_rows * heads, std::max<int64_t>(rank, config.nope_dim)));
+  BATON_TRY_ASSIGN(scratch.heads_,
+                   kernels::ActivationBuffer::allocate(max_rows * heads, std::max<int64_t>(rank, config.nope_dim)));
   BATON_TRY_ASSIGN(scratch.q_, tensor::Buffer::allocate(floats(heads * config.query_dim())));
   BATON_TRY_ASSIGN(scratch.nope_, tensor::Buffer::allocate(floats(heads * config.nope_dim)));
   BATON_TRY_ASSIGN(scratch.kv_, tensor::Buffer::allocate(floats(rank + config.rope_dim)));
@@ -37,14 +38,16 @@ namespace {
 void copy_heads(const float* from, int64_t from_stride, float* to, int64_t to_stride, int64_t rows, int64_t heads,
                 int64_t count, ComputePool& pool) {
   pool.parallel_for(rows, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin * heads; i < end * heads; ++i) std::copy_n(from + i * from_stride, count, to + i * to_stride);
+    for (int64_t i = begin * heads; i < end * heads; ++i)
+      std::copy_n(from + i * from_stride, count, to + i * to_stride);
   });
 }
 
 }  // namespace
 
 // Queries of all heads, [rows, heads, nope | rope], rotated.
-void MlaScratch::make_queries(const MlaWeights& weights, const MlaStep& step, QuantizedInput& input, ComputePool& pool) {
+void MlaScratch::make_queries(const MlaWeights& weights, const MlaStep& step, QuantizedInput& input,
+                              ComputePool& pool) {
   const MlaConfig& config = step.config;
   const int64_t features = int64_t{config.heads} * config.query_dim();
   float* q = q_.as<float>();

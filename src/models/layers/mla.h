@@ -3,8 +3,8 @@
 //
 //   cq = RMSNorm(q_a x);  q = q_b cq = [heads][nope | rope]     (without q_lora: q = q_b x)
 //   [c | kr] = kv_a x;    latent = RMSNorm(c);  rotary parts of q and kr are rotated (not with NoPE)
-//   per head h: qa = W_UK[h]^T q_nope;  score = (qa . latent + q_rope . kr) * scale;  l = sum p latent;  o_h = W_UV[h] l
-//   y = o_proj [o_h],  with an output gate o_h *= sigmoid(g_proj x) before
+//   per head h: qa = W_UK[h]^T q_nope;  score = (qa . latent + q_rope . kr) * scale;  l = sum p latent;  o_h = W_UV[h]
+//   l y = o_proj [o_h],  with an output gate o_h *= sigmoid(g_proj x) before
 //
 // Sketch, DeepSeek V3 at one row: W_UK and W_UV are 2 x 128 heads x 128 x 512 (33 MB in bf16, read once per step), the
 // attention reads 1152 B of cache per token once for all heads.
@@ -64,15 +64,15 @@ class MlaScratch {
   void absorb(const MlaWeights& weights, const MlaStep& step, ComputePool& pool);
   void attend(const MlaWeights& weights, const MlaStep& step, ComputePool& pool);
 
-  QuantizedInput inner_;              // of cq, then of the heads' outputs
+  QuantizedInput inner_;             // of cq, then of the heads' outputs
   kernels::ActivationBuffer heads_;  // of one matrix per head
   // [rows, ...]
-  tensor::Buffer cq_;                 // q_lora
-  tensor::Buffer q_, nope_;           // heads x (nope | rope); heads x nope
-  tensor::Buffer kv_;                 // latent | rotary key
-  tensor::Buffer absorbed_;           // heads x (rank | rope)
-  tensor::Buffer latents_;            // heads x rank
-  tensor::Buffer heads_out_, gate_;   // heads x value
+  tensor::Buffer cq_;                // q_lora
+  tensor::Buffer q_, nope_;          // heads x (nope | rope); heads x nope
+  tensor::Buffer kv_;                // latent | rotary key
+  tensor::Buffer absorbed_;          // heads x (rank | rope)
+  tensor::Buffer latents_;           // heads x rank
+  tensor::Buffer heads_out_, gate_;  // heads x value
   tensor::Buffer attention_;
 };
 

@@ -53,8 +53,8 @@ std::vector<float> rope_table(const RopeSpec& spec, int64_t max_positions) {
   const size_t pairs = frequencies.size();
   double amplitude = 1;
   if (spec.yarn) {
-    amplitude = yarn_mscale(spec.yarn->factor, spec.yarn->mscale) /
-                yarn_mscale(spec.yarn->factor, spec.yarn->mscale_all_dim);
+    amplitude =
+        yarn_mscale(spec.yarn->factor, spec.yarn->mscale) / yarn_mscale(spec.yarn->factor, spec.yarn->mscale_all_dim);
   }
   std::vector<float> table(static_cast<size_t>(max_positions) * spec.rope_dim);
   for (int64_t position = 0; position < max_positions; ++position) {

@@ -18,15 +18,16 @@ struct Llama3RopeScaling {
   double original_max_positions = 8192;
 };
 
-// Yarn as DeepSeek's modeling code has it: frequencies below correction(beta_slow) are divided by the factor, those above
-// correction(beta_fast) kept, with a linear ramp over the index in between.
+// Yarn as DeepSeek's modeling code has it: frequencies below correction(beta_slow) are divided by the factor, those
+// above correction(beta_fast) kept, with a linear ramp over the index in between.
 struct YarnRopeScaling {
   double factor = 1;
   double original_max_positions = 4096;
   double beta_fast = 32;
   double beta_slow = 1;
-  double mscale = 1;          // cosines and sines are multiplied by yarn_mscale(mscale) / yarn_mscale(mscale_all_dim)
-  double mscale_all_dim = 0;  // attention scores by the square of yarn_mscale(mscale_all_dim), which is the layer's to do
+  double mscale = 1;  // cosines and sines are multiplied by yarn_mscale(mscale) / yarn_mscale(mscale_all_dim)
+  double mscale_all_dim =
+      0;  // attention scores by the square of yarn_mscale(mscale_all_dim), which is the layer's to do
 };
 // 0.1 mscale ln(factor) + 1; 1 where the factor is not above 1.
 double yarn_mscale(double factor, double mscale);
