@@ -66,8 +66,8 @@ def compare(family, case, twin, path):
     got = logits_of(path, want["ids"], twin.c["vocab_size"])
     like = forward(same, twin.arrays, want["ids"]).logits
     print(
-        f"{family} as {twin.arch}, {case}: logits {apart(got, like):.1e} (worst row {max(map(apart, got, like)):.1e}) from the "
-        f"reference with llama.cpp's constants, {apart(got, want['logits']):.1e} from the golden"
+        f"{family} as {twin.arch}, {case}: logits {apart(got, like):.1e} (worst row {max(map(apart, got, like)):.1e}) from "
+        f"the reference with llama.cpp's constants, {apart(got, want['logits']):.1e} from the golden"
     )
     return dict(ids=want["ids"], logits=got), dict(lora_norm_eps=same.lora_eps, unit_norm_eps=same.unit_eps)
 

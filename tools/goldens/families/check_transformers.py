@@ -22,6 +22,7 @@ from tiny import ROOT, apart, load, read_blobs, write_blobs
 CLASSES = {
     "deepseek_v3": "DeepseekV3ForCausalLM",
     "deepseek_v32": "DeepseekV32ForCausalLM",
+    "deepseek_v32_options": "GlmMoeDsaForCausalLM",  # the class that rotates index keys in pairs and shares choices
     "kimi_k25": "Kimi_K25ForConditionalGeneration",
     "kimi_linear": "KimiLinearForCausalLM",
 }
@@ -29,6 +30,8 @@ CLASSES = {
 
 def build(family, dtype):
     config, arrays = load(family)
+    if CLASSES[family].startswith("Glm"):
+        config = dict(config, model_type="glm_moe_dsa")
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{folder}/config.json", "w") as file:
             json.dump(config, file)
@@ -87,15 +90,15 @@ def same_selected(found, expected, topk):
 
 
 def compare(family, case, model):
-    _, want = read_blobs(ROOT / family / case)
+    index, want = read_blobs(ROOT / family / case)
     layers, logits, experts, selected = run(model, want["ids"])
     per_layer = ", ".join("%.1e" % apart(a, b) for a, b in zip(layers, want["layers"]))
     text = f"    {case}: layers {per_layer}; logits {apart(logits, want['logits']):.1e}"
     mine = np.sort(want["experts"], axis=-1)
     text += f"; experts equal {all(np.array_equal(experts[i], m) for i, m in zip(sorted(experts), mine))}"
     if selected:
-        equal = [same_selected(selected[i], w, w.shape[-1]) for i, w in zip(sorted(selected), want["selected"])]
-        text += f"; selected equal {all(equal)}"
+        rows = dict(zip(index["layers_of"]["selected"], want["selected"]))
+        text += f"; selected equal {all(same_selected(found, rows[i], rows[i].shape[-1]) for i, found in selected.items())}"
     print(text)
     return dict(ids=want["ids"], layers=layers, logits=logits)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Describes the GGUF twin of each tiny checkpoint, with the metadata keys and tensor names that llama.cpp's converter writes:
+"""Describes the GGUF twin of each tiny checkpoint, with the metadata keys and tensor names of llama.cpp's converter:
 
     python gguf_twin.py             writes <family>/gguf.json
     python gguf_twin.py FAMILY OUT  writes the GGUF file itself (needs PyPI gguf)

@@ -4,7 +4,7 @@ VOCAB, HIDDEN, HEADS, DENSE, EXPERT = 256, 128, 4, 192, 64
 
 
 def mla(m, p, c, gate=False, indexer=None):
-    """c: q_lora, kv_lora, nope, rope, v. The lora inputs are small so that the eps of the two lora norms shows.
+    """c: q_lora, kv_lora, nope, rope, v. Inputs of the lora norms and of the index keys' norm are small so that eps shows.
 
     indexer: heads, dim, lean. A lean (with an embedding that has one too) keeps queries and index keys on one side, or all
     heads' ReLUs are zero so often that the top-k meets ties.
@@ -15,7 +15,7 @@ def mla(m, p, c, gate=False, indexer=None):
         m.matrix(p + "q_b_proj.weight", HEADS * (c["nope"] + c["rope"]), c["q_lora"], 1.5)
     else:
         m.matrix(p + "q_proj.weight", HEADS * (c["nope"] + c["rope"]), HIDDEN, 1.5)
-    m.add(p + "kv_a_proj_with_mqa.weight", (c["kv_lora"] + c["rope"], HIDDEN), "matrix", 0.0625)
+    m.add(p + "kv_a_proj_with_mqa.weight", (c["kv_lora"] + c["rope"], HIDDEN), "matrix", 0.03125)
     m.norm(p + "kv_a_layernorm.weight", c["kv_lora"])
     m.matrix(p + "kv_b_proj.weight", HEADS * (c["nope"] + c["v"]), c["kv_lora"])
     if gate:
@@ -24,17 +24,17 @@ def mla(m, p, c, gate=False, indexer=None):
     if indexer:
         heads, dim, lean = indexer
         m.matrix(p + "indexer.wq_b.weight", heads * dim, c["q_lora"], 1, 0.03 if lean else 0)
-        m.matrix(p + "indexer.wk.weight", dim, HIDDEN)
+        m.matrix(p + "indexer.wk.weight", dim, HIDDEN, 0.1)
         m.norm(p + "indexer.k_norm.weight", dim)
         m.add(p + "indexer.k_norm.bias", (dim,), "bias", 0.25, 0.5 if lean else 0)
         m.matrix(p + "indexer.weights_proj.weight", heads, HIDDEN)
 
 
-def mlp(m, p, inter, hidden=HIDDEN, names=("gate_proj", "up_proj", "down_proj"), gain=1.0):
+def mlp(m, p, inter, hidden=HIDDEN, names=("gate_proj", "up_proj", "down_proj"), gain=1.0, out=1.0):
     gate, up, down = names
     m.matrix(f"{p}{gate}.weight", inter, hidden, 1.5 * gain)
     m.matrix(f"{p}{up}.weight", inter, hidden, 1.5 * gain)
-    m.matrix(f"{p}{down}.weight", hidden, inter)
+    m.matrix(f"{p}{down}.weight", hidden, inter, out)
 
 
 def moe(m, p, experts, shared, names=("gate_proj", "up_proj", "down_proj"), latent=0, gain=1.0):
@@ -45,14 +45,15 @@ def moe(m, p, experts, shared, names=("gate_proj", "up_proj", "down_proj"), late
         m.norm(p + "routed_expert_norm.weight", latent)
         m.matrix(p + "routed_expert_up_proj.weight", HIDDEN, latent)
     for e in range(experts):
-        mlp(m, f"{p}experts.{e}.", EXPERT, latent or HIDDEN, names, gain)
+        # small before the latent norm, or the norm hides whether the weights were renormalised
+        mlp(m, f"{p}experts.{e}.", EXPERT, latent or HIDDEN, names, gain, 0.004 if latent else 1)
     mlp(m, p + "shared_experts.", EXPERT * shared, gain=gain)
 
 
 def kda(m, p, heads, dim, conv, bounded, a_log_shape):
     size = heads * dim
     for x in "qkv":
-        m.matrix(f"{p}{x}_proj.weight", size, HIDDEN)
+        m.matrix(f"{p}{x}_proj.weight", size, HIDDEN, 1 if x == "v" else 0.08)
         m.add(f"{p}{x}_conv1d.weight", (size, 1, conv), "conv", 0.875)
     # exp(A_log) in 0.6..1.6 (bounded) or 0.14..0.6, dt_bias so that a step keeps roughly 0.6..0.98 of a channel
     m.add(p + "A_log", a_log_shape, "a_log", 0.5 if bounded else 0.75, 0.0 if bounded else -1.25)

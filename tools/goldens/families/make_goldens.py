@@ -11,11 +11,11 @@ import sys
 
 import numpy as np
 
-import ref_attention
+import ref_basics
 from ref_model import forward, settings
 from tiny import ROOT, apart, load, prompt, write_blobs
 
-FAMILIES = ["deepseek_v3", "deepseek_v32", "kimi_k25", "kimi_linear", "kimi_k3", "kimi_k31"]
+FAMILIES = ["deepseek_v3", "deepseek_v32", "deepseek_v32_options", "kimi_k25", "kimi_linear", "kimi_k3", "kimi_k31"]
 PROMPTS = 100
 LENGTHS = {"long": 40, "short": 10}
 
@@ -70,7 +70,7 @@ def shape_of(out, s):
     text = "largest attention weight %.2f" % np.mean(top)
     if keep:
         text += ", kept per step %.2f..%.2f (5..95%%)" % tuple(np.quantile(np.stack(keep), (0.05, 0.95)))
-    p = ref_attention.softmax(out.logits).max(axis=-1)
+    p = ref_basics.softmax(out.logits).max(axis=-1)
     print(
         f"    {text}, experts used per layer {min(used)}..{max(used)}, top token's p {p.min():.2f}..{p.max():.2f}, "
         f"rms of layers {', '.join('%.1f' % math.sqrt(np.mean(x * x)) for x in out.layers)}"

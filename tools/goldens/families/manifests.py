@@ -5,6 +5,7 @@ Keys, tensor names and layouts are the published ones; the sizes are small but k
 """
 
 from layer_tensors import DENSE, EXPERT, HEADS, HIDDEN, VOCAB, ends, kda, layer_norms, mla, mlp, moe
+from ref_model import own_indexer
 from tiny import Manifest
 
 DEEPSEEK = dict(
@@ -66,7 +67,7 @@ def deepseek_layers(m, prefix, config, indexer=None):
     for i in range(config["num_hidden_layers"]):
         p = f"{prefix}layers.{i}."
         layer_norms(m, p)
-        mla(m, p + "self_attn.", c, indexer=indexer)
+        mla(m, p + "self_attn.", c, indexer=indexer if indexer and own_indexer(config, i) else None)
         if i < config["first_k_dense_replace"]:
             mlp(m, p + "mlp.", DENSE)
         else:
@@ -87,7 +88,7 @@ def deepseek_v3():
     m.write("deepseek_v3", config)
 
 
-def deepseek_v32():
+def deepseek_v32(family="deepseek_v32", **options):
     # llama.cpp's indexer wants a head of a multiple of 64, half of it rotated
     config = dict(
         architectures=["DeepseekV32ForCausalLM"],
@@ -98,11 +99,12 @@ def deepseek_v32():
         index_n_heads=4,
         index_head_dim=64,
         index_topk=8,
+        **options,
     )
     m = Manifest()
     ends(m, "model.", lean=0.375)
     deepseek_layers(m, "model.", config, indexer=(4, 64, True))
-    m.write("deepseek_v32", config)
+    m.write(family, config)
 
 
 def kimi_k25():
@@ -271,6 +273,7 @@ def kimi_k3(family="kimi_k3", indexer=None):
 def main():
     deepseek_v3()
     deepseek_v32()
+    deepseek_v32("deepseek_v32_options", indexer_rope_interleave=True, index_topk_freq=2)
     kimi_k25()
     kimi_linear()
     kimi_k3()

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from ref_attention import rms_norm, sigmoid
+from ref_basics import rms_norm, sigmoid
 
 
 def activate(s, g, u):

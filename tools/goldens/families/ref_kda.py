@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ref_attention import rms_norm, sigmoid
+from ref_basics import rms_norm, sigmoid
 
 
 def convolve(z, weight):

@@ -5,8 +5,16 @@ from types import SimpleNamespace
 import numpy as np
 
 import ref_ffn
-from ref_attention import mla, rms_norm, softmax
+from ref_attention import mla
+from ref_basics import rms_norm, softmax
 from ref_kda import kda
+
+
+def own_indexer(c, layer):
+    """Whether a layer runs an indexer; else it takes the choice of the last layer that did."""
+    if "indexer_types" in c:
+        return c["indexer_types"][layer] == "full"
+    return max(layer - c.get("index_skip_topk_offset", 2) + 1, 0) % c.get("index_topk_freq", 1) == 0
 
 
 def settings(config):
@@ -39,6 +47,9 @@ def settings(config):
         index_heads=c.get("index_n_heads"),
         index_dim=c.get("index_head_dim"),
         index_topk=c.get("index_topk"),
+        index_interleaved=c.get("indexer_rope_interleave", False),
+        index_kpool=c.get("index_kpool", 1),
+        index_own=[own_indexer(c, i) for i in range(c["num_hidden_layers"])],
         experts=first("n_routed_experts", "num_experts"),
         topk=first("num_experts_per_tok", "num_experts_per_token"),
         groups=first("n_group", "num_expert_group"),
@@ -90,7 +101,10 @@ def forward(s, arrays, ids, absorbed=False, chunk=0, dtype=np.float64):
             def inner(name):
                 return w("self_attn." + name)
 
-            return mla(s, inner, x, absorbed) if s.full is None or i in s.full else kda(s, inner, x, chunk)
+            if s.full is not None and i not in s.full:
+                return kda(s, inner, x, chunk)
+            earlier = None if s.index_own[i] or not s.index_topk else next(f for f in reversed(told) if "mask" in f)
+            return mla(s, inner, x, absorbed, earlier)
 
         def feed(x, i=i, w=w):
             if i < s.dense:
