@@ -101,8 +101,8 @@ TEST_P(FamilyGolden, ChunksBlocksAndThreadsChangeNoBit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FamilyGolden,
-                         testing::Values("deepseek_v3", "deepseek_v32", "kimi_k25", "kimi_linear", "kimi_k3",
-                                         "kimi_k31"),
+                         testing::Values("deepseek_v3", "deepseek_v32", "deepseek_v32_options", "kimi_k25",
+                                         "kimi_linear", "kimi_k3", "kimi_k31"),
                          [](const auto& param_info) { return param_info.param; });
 
 }  // namespace

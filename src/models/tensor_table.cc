@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 namespace baton::models {
 namespace {
@@ -20,6 +22,12 @@ bool matches(std::string_view pattern, std::string_view name) {
   return false;
 }
 
+bool holds_padded(const std::vector<int64_t>& shape, int64_t size) {
+  const int64_t count = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+  const auto wider = std::ranges::count_if(shape, [](int64_t dimension) { return dimension != 1; });
+  return wider <= 1 && count >= size && (shape.size() == 1 || count == size);
+}
+
 }  // namespace
 
 std::string shape_text(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
@@ -34,17 +42,26 @@ bool TensorTable::is_ignored(std::string_view name) const {
 Result<void> TensorTable::check(const weights::Checkpoint& checkpoint) const {
   std::vector<std::string> mistakes;
   const auto& tensors = checkpoint.tensors();
-  for (const auto& [name, shapes] : shapes_) {
+  for (const auto& [name, shape] : shapes_) {
     const auto it = tensors.find(name);
     if (it == tensors.end()) {
-      mistakes.push_back(fmt::format("{} {} is missing", name, shape_text(shapes.front())));
-    } else if (std::ranges::find(shapes, it->second.shape) == shapes.end()) {
+      mistakes.push_back(fmt::format("{} {} is missing", name, shape_text(shape)));
+    } else if (it->second.shape != shape) {
       mistakes.push_back(fmt::format("{} has shape {}, the configuration asks for {}", name,
-                                     shape_text(it->second.shape), shape_text(shapes.front())));
+                                     shape_text(it->second.shape), shape_text(shape)));
+    }
+  }
+  for (const auto& [name, size] : padded_) {
+    const auto it = tensors.find(name);
+    if (it == tensors.end()) {
+      mistakes.push_back(fmt::format("{} [{}] is missing", name, size));
+    } else if (!holds_padded(it->second.shape, size)) {
+      mistakes.push_back(fmt::format("{} has shape {}, the configuration asks for a vector of at least {}", name,
+                                     shape_text(it->second.shape), size));
     }
   }
   for (const auto& [name, entry] : tensors) {
-    if (!shapes_.contains(name) && !is_ignored(name)) {
+    if (!shapes_.contains(name) && !padded_.contains(name) && !is_ignored(name)) {
       mistakes.push_back(fmt::format("{} {} is not a tensor of this architecture", name, shape_text(entry.shape)));
     }
   }

@@ -15,11 +15,9 @@ namespace baton::models {
 
 class TensorTable {
  public:
-  void require(std::string name, std::vector<int64_t> shape) { shapes_[std::move(name)] = {std::move(shape)}; }
-  // A tensor that is published in several shapes.
-  void require_one_of(std::string name, std::vector<std::vector<int64_t>> shapes) {
-    shapes_[std::move(name)] = std::move(shapes);
-  }
+  void require(std::string name, std::vector<int64_t> shape) { shapes_[std::move(name)] = std::move(shape); }
+  // A vector that some checkpoints pad at its end, and some write with dimensions of one around it.
+  void require_padded(std::string name, int64_t size) { padded_[std::move(name)] = size; }
   // A weight matrix [out, in], under the name that it has where it is plain ("....weight").
   void require_matrix(std::string name, std::vector<int64_t> shape) { require(std::move(name), std::move(shape)); }
   // Tensors that may be there and are not used. `*` stands for any run of characters.
@@ -31,7 +29,8 @@ class TensorTable {
  private:
   bool is_ignored(std::string_view name) const;
 
-  std::map<std::string, std::vector<std::vector<int64_t>>, std::less<>> shapes_;  // of each tensor: those allowed
+  std::map<std::string, std::vector<int64_t>, std::less<>> shapes_;
+  std::map<std::string, int64_t, std::less<>> padded_;
   std::vector<std::string> ignored_;
 };
 

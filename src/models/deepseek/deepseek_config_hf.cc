@@ -153,11 +153,15 @@ void read_indexer(ConfigReader& reader, const nlohmann::json& object, DeepseekCo
   if (reader.positive_or("index_kpool", 1) != 1) {
     reader.refuse(Code::kUnimplemented, "index_kpool is set; pooled indexer keys are not in this version");
   }
+  // GLM 5 (transformers' GlmMoeDsa): the first layers have their own, then every index_topk_freq-th; counted over the
+  // full-attention layers.
   const int64_t every = reader.positive_or("index_topk_freq", 1);
+  const int64_t offset = reader.positive_or("index_skip_topk_offset", 2);
   int64_t full_attention = 0;
   for (DeepseekLayer& layer : config.layers) {
     if (layer.kda) continue;
-    layer.indexer = full_attention++ % every == 0 ? IndexerRole::kOwn : IndexerRole::kShared;
+    const bool own = std::max<int64_t>(full_attention++ - offset + 1, 0) % every == 0;
+    layer.indexer = own ? IndexerRole::kOwn : IndexerRole::kShared;
   }
   // Which layers have their own, said one by one, counts more than a frequency.
   const auto types = object.find("indexer_types");

@@ -29,6 +29,9 @@ struct DeepseekModel::Step {
   bool in_bank = false;       // the running sum has just been moved into the bank
 };
 
+DeepseekModel::DeepseekModel() = default;
+DeepseekModel::~DeepseekModel() = default;
+
 void DeepseekModel::set_shapes() {
   moe_shape_.hidden = config_.hidden;
   if (config_.situ) {

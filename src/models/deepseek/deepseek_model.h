@@ -22,6 +22,8 @@ namespace baton::models {
 
 class DeepseekModel : public Model {
  public:
+  DeepseekModel();
+  ~DeepseekModel() override;
   static Result<std::unique_ptr<Model>> load(const weights::Checkpoint& checkpoint, const LoadOptions& options,
                                              ComputePool& pool);
 

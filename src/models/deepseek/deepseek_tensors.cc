@@ -75,8 +75,7 @@ class TableWriter {
       matrix(name + part + "_proj", features, config_.hidden);
       table_.require(fmt::format("{}{}_conv1d.weight", name, part), {features, 1, k.conv_width});
     }
-    // Published as a vector, padded to 128, or with dimensions of one around it.
-    table_.require_one_of(name + "A_log", {{heads}, {1, 1, heads, 1}, {(heads + 127) / 128 * 128}});
+    table_.require_padded(name + "A_log", heads);
     table_.require(name + "dt_bias", {features});
     matrix(name + "f_a_proj", k.head_dim, config_.hidden);
     matrix(name + "f_b_proj", features, k.head_dim);
