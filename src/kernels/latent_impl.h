@@ -102,18 +102,12 @@ void load_plain_tile(const PagedEntry& entry, const std::byte* const* rows, int 
 }
 
 void load_tile(const PagedEntry& entry, const std::byte* const* rows, int count, int stride, float* tile) {
-  switch (entry.dtype) {
-    case tensor::DType::kF32:
-      return load_plain_tile<tensor::DType::kF32>(entry, rows, count, stride, tile);
-    case tensor::DType::kF16:
-      return load_plain_tile<tensor::DType::kF16>(entry, rows, count, stride, tile);
-    case tensor::DType::kI8:
-      return load_codes_tile<tensor::DType::kI8>(entry, rows, count, stride, tile);
-    case tensor::DType::kF8E4M3:
-      return load_codes_tile<tensor::DType::kF8E4M3>(entry, rows, count, stride, tile);
-    default:
-      return load_plain_tile<tensor::DType::kBF16>(entry, rows, count, stride, tile);
-  }
+  with_cache_type(entry.dtype, [&]<tensor::DType kType>(TypeTag<kType>) {
+    if constexpr (kIsCode<kType>)
+      load_codes_tile<kType>(entry, rows, count, stride, tile);
+    else
+      load_plain_tile<kType>(entry, rows, count, stride, tile);
+  });
 }
 
 void turn(const float* tile, int count, int dims, int stride, float* panels) {
