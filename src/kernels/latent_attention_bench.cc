@@ -214,7 +214,7 @@ void bench_indexer(Bench& bench) {
                       .weights = w.data(),
                       .weights_stride = heads,
                       .isa = bench.options.isa},
-                     {&slice, 1}, 0, scores.data(), tokens, scratch, bench.pool);
+                     {&slice, 1}, scores.data(), tokens, scratch, bench.pool);
       });
       bench.line(fmt::format("indexer {} heads {} rows {} context {}", tensor::dtype_name(dtype), heads, rows, tokens),
                  seconds, static_cast<double>(tokens * arena.view.token_bytes),

@@ -7,6 +7,7 @@
 
 #include "kernels/cache_codec_impl.h"
 #include "kernels/latent_ops.h"
+#include "kernels/math_impl.h"
 
 namespace baton::kernels {
 namespace {
@@ -108,6 +109,30 @@ void load_tile(const PagedEntry& entry, const std::byte* const* rows, int count,
     else
       load_plain_tile<kType>(entry, rows, count, stride, tile);
   });
+}
+
+// Weights and sums ascend over m; the keys' sum is an fma chain from 0.
+void pool_keys(float* tile, int pools, int pool, int dim, int stride, const float* bias) {
+  for (int j = 0; j < pools; ++j) {
+    const float* rows = tile + static_cast<int64_t>(j) * pool * stride;
+    for (int d = 0; d < dim; d += 16) {
+      const int n = dim - d < 16 ? dim - d : 16;
+      Vec top = Vec::set(-__builtin_inff());
+      for (int m = 0; m < pool; ++m) {
+        const Vec gate = Vec::load_n(rows + static_cast<int64_t>(m) * stride + dim + d, n);
+        top = Vec::max(top, gate + Vec::load_n(bias + static_cast<int64_t>(m) * dim + d, n));
+      }
+      Vec key = Vec::set(0), sum = Vec::set(0);
+      for (int m = 0; m < pool; ++m) {
+        const float* row = rows + static_cast<int64_t>(m) * stride;
+        const Vec gate = Vec::load_n(row + dim + d, n) + Vec::load_n(bias + static_cast<int64_t>(m) * dim + d, n);
+        const Vec weight = math_impl::exp(gate - top);
+        key = Vec::fma(weight, Vec::load_n(row + d, n), key);
+        sum = sum + weight;
+      }
+      (key / sum).store_n(tile + static_cast<int64_t>(j) * stride + d, n);
+    }
+  }
 }
 
 void turn(const float* tile, int count, int dims, int stride, float* panels) {
@@ -287,6 +312,7 @@ constexpr LatentOps kLatentOps = {
     .turn = turn,
     .scores = latent_scores,
     .accumulate = latent_accumulate,
+    .pool_keys = pool_keys,
     .index_scores = index_scores,
 };
 
