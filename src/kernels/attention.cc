@@ -30,6 +30,11 @@ const AttentionOps& attention_ops(tensor::Isa isa) {
   return kAttentionPortable;
 }
 
+// Bytes of one token's key or value of a head.
+int64_t kv_row_bytes(const PagedKvView& cache) {
+  return entry_token_bytes({.kind = PagedKind::kKeysValues, .dim = cache.head_dim, .dtype = cache.dtype});
+}
+
 int padded_dim(int head_dim) { return (head_dim + 15) / 16 * 16; }
 int rows_per_block(int group) { return std::max(1, kMaxQueries / group); }
 int queries_max(int group) { return std::max(kMaxQueries, group); }
@@ -257,7 +262,7 @@ class UnitRunner {
   // The addresses of `count` keys or values from position `start` on.
   void find_rows(const Block& block, int kv, int64_t start, int count, const std::byte** rows) {
     const PagedKvView& cache = plan_.args.cache;
-    const int64_t row_bytes = tensor::dtype_bytes(cache.dtype, cache.head_dim);
+    const int64_t row_bytes = kv_row_bytes(cache);
     int64_t index = start / cache.block_size;
     int64_t offset = start % cache.block_size;
     for (int i = 0; i < count; ++index, offset = 0) {
@@ -350,7 +355,7 @@ void choose_split(Plan& plan, int threads) {
 
 void write_rows(const PagedKvView& cache, int layer, const SequenceSlice& slice, int first, int last, int kv,
                 const float* source, int64_t stride, const AttentionOps& ops) {
-  const int64_t row_bytes = tensor::dtype_bytes(cache.dtype, cache.head_dim);
+  const int64_t row_bytes = kv_row_bytes(cache);
   for (int r = first; r < last; ++r) {
     const int64_t position = slice.context_len + r;
     const int64_t block = slice.block_table[position / cache.block_size];

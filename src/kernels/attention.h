@@ -19,7 +19,7 @@ inline constexpr int kAttentionSpan = 768;
 inline constexpr int kAttentionLanes = 16;
 
 // Stores k, v [rows, kv_heads, head_dim] fp32 (row strides in elements) into the cache of `layer`, rounded to its dtype
-// (nearest even).
+// (nearest even); fp8 and i8 with one scale per token and head, as latent_cache.h says of an fp8 index key.
 void write_kv(const PagedKvView& cache, int layer, std::span<const SequenceSlice> slices, const float* k,
               int64_t k_stride, const float* v, int64_t v_stride, tensor::Isa isa, ComputePool& pool);
 

@@ -15,7 +15,31 @@ namespace {
 inline constexpr int kTile = 128;
 
 void store_row(const float* src, int count, tensor::DType dtype, std::byte* dst) {
-  store_plain(src, count, dtype, dst);
+  if (dtype != tensor::DType::kI8 && dtype != tensor::DType::kF8E4M3) return store_plain(src, count, dtype, dst);
+  const float scale = code_scale(largest_magnitude(src, count), dtype);
+  store_codes(src, count, scale, dtype, dst);
+  __builtin_memcpy(dst + count, &scale, 4);
+}
+
+// A key or value of codes has its scale behind them.
+template <tensor::DType kType>
+inline __attribute__((always_inline)) float row_scale(const std::byte* row, int head_dim) {
+  float scale = 1;
+  if constexpr (kIsCode<kType>) __builtin_memcpy(&scale, row + head_dim, 4);
+  return scale;
+}
+
+template <tensor::DType kType>
+inline __attribute__((always_inline)) Vec load_scaled(const std::byte* row, int index, int n, float scale) {
+  const Vec v = load_cache<kType>(row, index, n);
+  if constexpr (kIsCode<kType>) return v * Vec::set(scale);
+  return v;
+}
+
+template <tensor::DType kType>
+inline constexpr int row_bytes(int head_dim) {
+  if constexpr (kIsCode<kType>) return head_dim + 4;
+  return kType == tensor::DType::kF32 ? head_dim * 4 : head_dim * 2;
 }
 
 void scale_row(const float* x, float scale, int count, float* y) {
@@ -29,10 +53,14 @@ template <tensor::DType kType>
 void load_keys_of(const std::byte* const* rows, int count, int head_dim, float* keys) {
   for (int t = 0; t < count; t += 16) {
     const int columns = count - t < 16 ? count - t : 16;
+    float scales[16];
+    for (int i = 0; i < columns; ++i) scales[i] = row_scale<kType>(rows[t + i], head_dim);
     for (int d = 0; d < head_dim; d += 16) {
       const int n = head_dim - d < 16 ? head_dim - d : 16;
       Vec block[16];
-      for (int i = 0; i < 16; ++i) block[i] = i < columns ? load_cache<kType>(rows[t + i], d, n) : Vec::set(0);
+      for (int i = 0; i < 16; ++i) {
+        block[i] = i < columns ? load_scaled<kType>(rows[t + i], d, n, scales[i]) : Vec::set(0);
+      }
       Vec::transpose(block);
       for (int i = 0; i < n; ++i) block[i].store(keys + (d + i) * kTile + t);
     }
@@ -40,32 +68,26 @@ void load_keys_of(const std::byte* const* rows, int count, int head_dim, float* 
 }
 
 void load_keys(const std::byte* const* rows, int count, tensor::DType dtype, int head_dim, float* keys) {
-  if (dtype == tensor::DType::kBF16)
-    load_keys_of<tensor::DType::kBF16>(rows, count, head_dim, keys);
-  else if (dtype == tensor::DType::kF16)
-    load_keys_of<tensor::DType::kF16>(rows, count, head_dim, keys);
-  else
-    load_keys_of<tensor::DType::kF32>(rows, count, head_dim, keys);
+  with_cache_type(dtype,
+                  [&]<tensor::DType kType>(TypeTag<kType>) { load_keys_of<kType>(rows, count, head_dim, keys); });
 }
 
 template <tensor::DType kType>
 void load_values_of(const std::byte* const* rows, int count, int head_dim, int padded, float* values) {
   for (int t = 0; t < count; ++t) {
+    const float scale = row_scale<kType>(rows[t], head_dim);
     for (int d = 0; d < head_dim; d += 16) {
       const int n = head_dim - d < 16 ? head_dim - d : 16;
-      load_cache<kType>(rows[t], d, n).store(values + t * padded + d);
+      load_scaled<kType>(rows[t], d, n, scale).store(values + t * padded + d);
     }
   }
 }
 
 void load_values(const std::byte* const* rows, int count, tensor::DType dtype, int head_dim, int padded,
                  float* values) {
-  if (dtype == tensor::DType::kBF16)
-    load_values_of<tensor::DType::kBF16>(rows, count, head_dim, padded, values);
-  else if (dtype == tensor::DType::kF16)
-    load_values_of<tensor::DType::kF16>(rows, count, head_dim, padded, values);
-  else
-    load_values_of<tensor::DType::kF32>(rows, count, head_dim, padded, values);
+  with_cache_type(dtype, [&]<tensor::DType kType>(TypeTag<kType>) {
+    load_values_of<kType>(rows, count, head_dim, padded, values);
+  });
 }
 
 template <int kR, int kC>
@@ -207,6 +229,10 @@ inline void scores_direct_block(const float* q, int padded, int head_dim, const 
                                 float* out) {
   Vec sum[kR];
   for (int r = 0; r < kR; ++r) sum[r] = Vec::set(0);
+  float scales[16];
+  if constexpr (kIsCode<kType>) {
+    for (int i = 0; i < 16; ++i) scales[i] = row_scale<kType>(rows[i < columns ? i : 0], head_dim);
+  }
   const auto add = [&](int d, Vec keys) __attribute__((always_inline)) {
     for (int r = 0; r < kR; ++r) sum[r] = Vec::fma(Vec::set(q[r * padded + d]), keys, sum[r]);
   };
@@ -230,7 +256,12 @@ inline void scores_direct_block(const float* q, int padded, int head_dim, const 
     Vec block[16];
     for (int i = 0; i < 16; ++i) block[i] = load_cache<kType>(rows[i < columns ? i : 0], d, n);
     Vec::transpose(block);
-    for (int i = 0; i < n; ++i) add(d + i, block[i]);
+    for (int i = 0; i < n; ++i) {
+      if constexpr (kIsCode<kType>)
+        add(d + i, block[i] * Vec::load(scales));
+      else
+        add(d + i, block[i]);
+    }
   }
   for (int r = 0; r < kR; ++r) sum[r].store(out + r * kTile);
 }
@@ -252,36 +283,32 @@ inline void scores_direct_rows(const float* q, int queries, int padded, int head
 template <tensor::DType kType>
 void scores_direct_of(const float* q, int queries, int padded, int head_dim, const std::byte* const* rows,
                       const std::byte* const* ahead, int count, float* out) {
-  constexpr int kElementBytes = kType == tensor::DType::kF32 ? 4 : 2;
   for (int t = 0; t < count; t += 16) {
     const int columns = count - t < 16 ? count - t : 16;
-    if (ahead != nullptr) fetch_rows(ahead + t, columns, head_dim * kElementBytes);
+    if (ahead != nullptr) fetch_rows(ahead + t, columns, row_bytes<kType>(head_dim));
     scores_direct_rows<kType>(q, queries, padded, head_dim, rows + t, columns, out + t);
   }
 }
 
 void scores_direct(const float* q, int queries, int padded, int head_dim, const std::byte* const* rows,
                    const std::byte* const* ahead, int count, tensor::DType dtype, float* out) {
-  if (dtype == tensor::DType::kBF16) {
-    scores_direct_of<tensor::DType::kBF16>(q, queries, padded, head_dim, rows, ahead, count, out);
-  } else if (dtype == tensor::DType::kF16) {
-    scores_direct_of<tensor::DType::kF16>(q, queries, padded, head_dim, rows, ahead, count, out);
-  } else {
-    scores_direct_of<tensor::DType::kF32>(q, queries, padded, head_dim, rows, ahead, count, out);
-  }
+  with_cache_type(dtype, [&]<tensor::DType kType>(TypeTag<kType>) {
+    scores_direct_of<kType>(q, queries, padded, head_dim, rows, ahead, count, out);
+  });
 }
 
 // kC vectors of the head from dimension d on; the last may be short (`last` elements).
 template <tensor::DType kType, int kC, int kR>
 inline void accumulate_direct_block(const float* weights, int count, const float* alpha, const std::byte* const* rows,
-                                    int d, int last, int padded, float* o) {
+                                    int head_dim, int d, int last, int padded, float* o) {
   Vec sum[kR][kC];
   for (int r = 0; r < kR; ++r) {
     for (int c = 0; c < kC; ++c) sum[r][c] = Vec::load(o + r * padded + d + c * 16) * Vec::set(alpha[r]);
   }
   for (int t = 0; t < count; ++t) {
+    const float scale = row_scale<kType>(rows[t], head_dim);
     Vec v[kC];
-    for (int c = 0; c < kC; ++c) v[c] = load_cache<kType>(rows[t], d + c * 16, c + 1 < kC ? 16 : last);
+    for (int c = 0; c < kC; ++c) v[c] = load_scaled<kType>(rows[t], d + c * 16, c + 1 < kC ? 16 : last, scale);
     for (int r = 0; r < kR; ++r) {
       const Vec w = Vec::set(weights[r * kTile + t]);
       for (int c = 0; c < kC; ++c) sum[r][c] = Vec::fma(w, v[c], sum[r][c]);
@@ -294,16 +321,16 @@ inline void accumulate_direct_block(const float* weights, int count, const float
 
 template <tensor::DType kType, int kC, int kR = Vec::kDirect>
 inline void accumulate_direct_rows(const float* weights, int count, const float* alpha, int queries,
-                                   const std::byte* const* rows, int d, int last, int padded, float* o) {
+                                   const std::byte* const* rows, int head_dim, int d, int last, int padded, float* o) {
   int i = 0;
   for (; i + kR <= queries; i += kR) {
-    accumulate_direct_block<kType, kC, kR>(weights + i * kTile, count, alpha + i, rows, d, last, padded,
+    accumulate_direct_block<kType, kC, kR>(weights + i * kTile, count, alpha + i, rows, head_dim, d, last, padded,
                                            o + i * padded);
   }
   if constexpr (kR > 1) {
     if (i < queries) {
-      accumulate_direct_rows<kType, kC, kR - 1>(weights + i * kTile, count, alpha + i, queries - i, rows, d, last,
-                                                padded, o + i * padded);
+      accumulate_direct_rows<kType, kC, kR - 1>(weights + i * kTile, count, alpha + i, queries - i, rows, head_dim, d,
+                                                last, padded, o + i * padded);
     }
   }
 }
@@ -312,27 +339,22 @@ template <tensor::DType kType>
 void accumulate_direct_of(const float* weights, int count, const float* alpha, int queries,
                           const std::byte* const* rows, const std::byte* const* ahead, int head_dim, int padded,
                           float* o) {
-  constexpr int kElementBytes = kType == tensor::DType::kF32 ? 4 : 2;
-  if (ahead != nullptr) fetch_rows(ahead, kTile, head_dim * kElementBytes);
+  if (ahead != nullptr) fetch_rows(ahead, kTile, row_bytes<kType>(head_dim));
   int d = 0;
   for (; d + 16 * Vec::kCols <= head_dim; d += 16 * Vec::kCols) {
-    accumulate_direct_rows<kType, Vec::kCols>(weights, count, alpha, queries, rows, d, 16, padded, o);
+    accumulate_direct_rows<kType, Vec::kCols>(weights, count, alpha, queries, rows, head_dim, d, 16, padded, o);
   }
   for (; d < head_dim; d += 16) {
     const int last = head_dim - d < 16 ? head_dim - d : 16;
-    accumulate_direct_rows<kType, 1>(weights, count, alpha, queries, rows, d, last, padded, o);
+    accumulate_direct_rows<kType, 1>(weights, count, alpha, queries, rows, head_dim, d, last, padded, o);
   }
 }
 
 void accumulate_direct(const float* weights, int count, const float* alpha, int queries, const std::byte* const* rows,
                        const std::byte* const* ahead, tensor::DType dtype, int head_dim, int padded, float* o) {
-  if (dtype == tensor::DType::kBF16) {
-    accumulate_direct_of<tensor::DType::kBF16>(weights, count, alpha, queries, rows, ahead, head_dim, padded, o);
-  } else if (dtype == tensor::DType::kF16) {
-    accumulate_direct_of<tensor::DType::kF16>(weights, count, alpha, queries, rows, ahead, head_dim, padded, o);
-  } else {
-    accumulate_direct_of<tensor::DType::kF32>(weights, count, alpha, queries, rows, ahead, head_dim, padded, o);
-  }
+  with_cache_type(dtype, [&]<tensor::DType kType>(TypeTag<kType>) {
+    accumulate_direct_of<kType>(weights, count, alpha, queries, rows, ahead, head_dim, padded, o);
+  });
 }
 
 void merge(float* ma, float* suma, float* oa, float mb, float sumb, const float* ob, int padded) {

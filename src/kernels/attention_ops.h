@@ -1,5 +1,6 @@
 // The pieces of paged attention that depend on the instruction set. Internal to this room.
 //
+// Keys and values are read as stored, a code as code * scale in fp32.
 // Arithmetic, the same bits on every instruction set. For a query row at position p and a head:
 //   q'[d]    = q[d] * scale
 //   score(t) = fma chain over d = 0, 1, ...: s = fma(q'[d], k[t][d], s), from 0
@@ -21,7 +22,7 @@
 namespace baton::kernels {
 
 struct AttentionOps {
-  // dst[i] = value i of a row of `count`, rounded to dtype.
+  // dst[i] = value i of a row of `count`, rounded to dtype; fp8 and i8: codes, then their scale (cache_codec_impl.h).
   void (*store_row)(const float* src, int count, tensor::DType dtype, std::byte* dst);
   // y[i] = x[i] * scale for i < count.
   void (*scale_row)(const float* x, float scale, int count, float* y);

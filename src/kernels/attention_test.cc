@@ -38,6 +38,23 @@ float rounded(float v, DType dtype) {
   return v;
 }
 
+bool is_code(DType dtype) { return dtype == DType::kF8E4M3 || dtype == DType::kI8; }
+
+float scale_of(const float* row, int count, DType dtype) {
+  float largest = 0;
+  for (int i = 0; i < count; ++i) largest = std::max(largest, std::abs(row[i]));
+  return std::max(largest / (dtype == DType::kI8 ? 127.0f : 448.0f), 0x1p-126f);
+}
+
+uint8_t code_of(float ratio, DType dtype) {
+  if (dtype == DType::kF8E4M3) return tensor::float_to_e4m3(ratio);
+  return static_cast<uint8_t>(static_cast<int8_t>(std::nearbyint(std::clamp(ratio, -127.0f, 127.0f))));
+}
+
+float value_of(uint8_t code, DType dtype) {
+  return dtype == DType::kF8E4M3 ? tensor::e4m3_to_float(code) : static_cast<float>(static_cast<int8_t>(code));
+}
+
 struct Shape {
   int heads = 3, kv_heads = 1, head_dim = 64;
   int64_t tokens = 300;
@@ -63,7 +80,7 @@ struct Cache {
   PagedKvView view;
   Cache(const Shape& shape, int block_size) {
     const int64_t blocks = (shape.tokens + block_size - 1) / block_size;
-    const int64_t head = tensor::dtype_bytes(shape.dtype, static_cast<int64_t>(block_size) * shape.head_dim);
+    const int64_t head = block_size * entry_token_bytes({.dim = shape.head_dim, .dtype = shape.dtype});
     view.dtype = shape.dtype;
     view.block_size = block_size;
     view.kv_heads = shape.kv_heads;
@@ -121,20 +138,34 @@ std::vector<float> attend(const Sequence& s, const RunOptions& options) {
   return {out.begin() + options.first_row * q_row, out.end()};
 }
 
+// What a reader of the cache finds of keys or values [tokens, kv_heads, head_dim].
+std::vector<float> stored(std::vector<float> kv, const Shape& shape) {
+  for (size_t at = 0; at < kv.size(); at += shape.head_dim) {
+    float* row = kv.data() + at;
+    const float scale = scale_of(row, shape.head_dim, shape.dtype);
+    for (int d = 0; d < shape.head_dim; ++d) {
+      row[d] = is_code(shape.dtype) ? value_of(code_of(row[d] / scale, shape.dtype), shape.dtype) * scale
+                                    : rounded(row[d], shape.dtype);
+    }
+  }
+  return kv;
+}
+
 // softmax(q k^T) v in double over the cache's rounded values.
 std::vector<double> reference(const Sequence& s, int64_t first_row) {
   const Shape& shape = s.shape;
   const int64_t d_count = shape.head_dim, group = shape.heads / shape.kv_heads;
+  const auto keys = stored(s.k, shape), values = stored(s.v, shape);
   std::vector<double> out;
   for (int64_t row = first_row; row < shape.tokens; ++row) {
     for (int64_t h = 0; h < shape.heads; ++h) {
       const float* q = s.q.data() + (row * shape.heads + h) * d_count;
       const auto at = [&](const std::vector<float>& kv, int64_t t, int64_t d) {
-        return static_cast<double>(rounded(kv[(t * shape.kv_heads + h / group) * d_count + d], shape.dtype));
+        return static_cast<double>(kv[(t * shape.kv_heads + h / group) * d_count + d]);
       };
       std::vector<double> weight(row + 1);
       for (int64_t t = 0; t <= row; ++t) {
-        for (int64_t d = 0; d < d_count; ++d) weight[t] += q[d] * at(s.k, t, d);
+        for (int64_t d = 0; d < d_count; ++d) weight[t] += q[d] * at(keys, t, d);
         weight[t] *= s.scale();
       }
       const double top = *std::max_element(weight.begin(), weight.end());
@@ -142,7 +173,7 @@ std::vector<double> reference(const Sequence& s, int64_t first_row) {
       for (double& w : weight) sum += w = std::exp(w - top);
       for (int64_t d = 0; d < d_count; ++d) {
         double o = 0;
-        for (int64_t t = 0; t <= row; ++t) o += weight[t] * at(s.v, t, d);
+        for (int64_t t = 0; t <= row; ++t) o += weight[t] * at(values, t, d);
         out.push_back(o / sum);
       }
     }
@@ -172,7 +203,9 @@ INSTANTIATE_TEST_SUITE_P(Attention, Shapes,
                          testing::Values(Shape{3, 1, 64, 300, DType::kBF16}, Shape{4, 2, 64, 130, DType::kF16},
                                          Shape{2, 2, 128, 257, DType::kF32}, Shape{9, 3, 80, 140, DType::kBF16},
                                          Shape{7, 1, 24, 129, DType::kF16}, Shape{2, 1, 5, 40, DType::kBF16},
-                                         Shape{80, 1, 16, 20, DType::kF32}));
+                                         Shape{80, 1, 16, 20, DType::kF32}, Shape{9, 3, 64, 200, DType::kF8E4M3},
+                                         Shape{4, 1, 128, 150, DType::kI8}, Shape{5, 5, 37, 140, DType::kF8E4M3},
+                                         Shape{16, 2, 24, 131, DType::kI8}));
 
 TEST_P(Shapes, MatchesSoftmaxInDouble) {
   const Sequence s(GetParam());
@@ -284,6 +317,36 @@ TEST(Attention, SequencesOfAStepDoNotMeet) {
                      .isa = tensor::detect_isa()},
                     slices, scratch, pool);
     EXPECT_TRUE(same_bits(out, want)) << "threads " << threads;
+  }
+}
+
+TEST(WriteKv, CodesFollowTheStatedRuleOnEveryIsa) {
+  Shape shape = {.heads = 2, .kv_heads = 2, .head_dim = 37, .tokens = 50};
+  auto values = random_floats(shape.tokens * shape.kv_heads * shape.head_dim, 6);
+  for (int i = 0; i < 37; ++i) values[i] = 0;
+  for (int i = 37; i < 74; ++i) values[i] *= 1e-30f;
+  const int64_t row_floats = shape.kv_heads * shape.head_dim;
+  for (DType dtype : {DType::kF8E4M3, DType::kI8}) {
+    shape.dtype = dtype;
+    for (Isa isa : isas()) {
+      Cache cache(shape, 16);
+      ComputePool pool({.threads = 2, .spin_us = 0});
+      const SequenceSlice slice = {.block_table = cache.table.data(), .row_count = static_cast<int>(shape.tokens)};
+      write_kv(cache.view, 1, {&slice, 1}, values.data(), row_floats, values.data(), row_floats, isa, pool);
+      for (int64_t t = 0; t < shape.tokens; ++t) {
+        for (int h = 0; h < 2; ++h) {
+          const float* x = values.data() + (t * 2 + h) * shape.head_dim;
+          const std::byte* row = cache.view.at(cache.table[t / 16], 1, h % 2, h) + t % 16 * (shape.head_dim + 4);
+          const float want = scale_of(x, shape.head_dim, dtype);
+          float scale;
+          std::memcpy(&scale, row + shape.head_dim, 4);
+          ASSERT_EQ(scale, want) << isa_name(isa);
+          for (int d = 0; d < shape.head_dim; ++d) {
+            ASSERT_EQ(static_cast<uint8_t>(row[d]), code_of(x[d] / want, dtype)) << isa_name(isa) << " value " << x[d];
+          }
+        }
+      }
+    }
   }
 }
 

@@ -46,6 +46,25 @@ inline __attribute__((always_inline)) Vec load_cache(const std::byte* row, int i
   }
 }
 
+// A type as an argument, and the call of f with the cache's.
+template <tensor::DType kType>
+struct TypeTag {};
+template <typename F>
+inline __attribute__((always_inline)) void with_cache_type(tensor::DType dtype, F f) {
+  switch (dtype) {
+    case tensor::DType::kF32:
+      return f(TypeTag<tensor::DType::kF32>{});
+    case tensor::DType::kF16:
+      return f(TypeTag<tensor::DType::kF16>{});
+    case tensor::DType::kI8:
+      return f(TypeTag<tensor::DType::kI8>{});
+    case tensor::DType::kF8E4M3:
+      return f(TypeTag<tensor::DType::kF8E4M3>{});
+    default:
+      return f(TypeTag<tensor::DType::kBF16>{});
+  }
+}
+
 // dst[i] = value i of a row of `count`, rounded to f32, f16 or bf16.
 inline void store_plain(const float* src, int count, tensor::DType dtype, std::byte* dst) {
   for (int i = 0; i < count; i += 16) {

@@ -3,6 +3,7 @@
 #include "kernels/indexer.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 
 #include "base/check.h"
@@ -20,6 +21,8 @@ constexpr int kPointerFloats = kAttentionTile * static_cast<int>(sizeof(void*) /
 
 int key_stride(int dim) { return tile_stride({.kind = PagedKind::kIndexKeys, .dim = dim}); }
 
+int key_dim(const IndexerArgs& args) { return args.pool > 1 ? args.cache.entry.dim / 2 : args.cache.entry.dim; }
+
 int64_t thread_floats(int dim) {
   const int64_t floats = kPointerFloats + int64_t{kAttentionTile} * key_stride(dim) + int64_t{kAttentionTile} * dim;
   return (floats + 15) / 16 * 16;
@@ -33,7 +36,6 @@ struct ScorePlan {
   const IndexerArgs& args;
   std::span<const SequenceSlice> slices;
   const LatentOps& ops;
-  int64_t first_row;
   float* scores;
   int64_t scores_stride;
   float* thread_base;
@@ -68,25 +70,31 @@ void find_rows(const TokenCacheView& cache, const SequenceSlice& slice, int64_t 
   }
 }
 
-// Rows [first, last) of the slice against the tile from `start` on.
-void score_tile(const ScorePlan& plan, const SequenceSlice& slice, int first, int last, int64_t start, int count,
-                const ScoreScratch& scratch) {
+// Rows [first, last) of the slice against the tile from `start` on; with pools, against the whole ones in it.
+void score_tile(const ScorePlan& plan, const SequenceSlice& slice, float* scores, int first, int last, int64_t start,
+                int count, const ScoreScratch& scratch) {
   const IndexerArgs& args = plan.args;
-  const int dim = args.cache.entry.dim;
+  const int dim = key_dim(args);
+  const int stride = key_stride(args.cache.entry.dim);
   find_rows(args.cache, slice, start, count, scratch.rows);
-  plan.ops.load_tile(args.cache.entry, scratch.rows, count, key_stride(dim), scratch.tile);
-  plan.ops.turn(scratch.tile, count, dim, key_stride(dim), scratch.panels);
+  plan.ops.load_tile(args.cache.entry, scratch.rows, count, stride, scratch.tile);
+  if (args.pool > 1) {
+    count /= args.pool;
+    plan.ops.pool_keys(scratch.tile, count, args.pool, dim, stride, args.pool_bias);
+  }
+  plan.ops.turn(scratch.tile, count, dim, stride, scratch.panels);
   for (int r = first; r < last; ++r) {
-    const int64_t seen = std::min<int64_t>(count, slice.context_len + r + 1 - start);
+    const int64_t seen = std::min<int64_t>(count, (slice.context_len + r + 1 - start) / args.pool);
     if (seen <= 0) continue;
     const int64_t row = slice.row_begin + r;
     plan.ops.index_scores(args.q + row * args.q_stride, args.weights + row * args.weights_stride, args.heads, dim,
-                          scratch.panels, static_cast<int>(seen),
-                          plan.scores + (row - plan.first_row) * plan.scores_stride + start);
+                          scratch.panels, static_cast<int>(seen), scores + r * plan.scores_stride + start / args.pool);
   }
 }
 
-void score_unit(const ScorePlan& plan, const SequenceSlice& slice, int64_t local, const ScoreScratch& scratch) {
+// scores: of the slice's first row.
+void score_unit(const ScorePlan& plan, const SequenceSlice& slice, float* scores, int64_t local,
+                const ScoreScratch& scratch) {
   const int64_t chunks = ScorePlan::chunks(slice);
   const int first = static_cast<int>(local / chunks) * kRowsPerBlock;
   const int last = std::min(slice.row_count, first + kRowsPerBlock);
@@ -94,7 +102,7 @@ void score_unit(const ScorePlan& plan, const SequenceSlice& slice, int64_t local
   const int64_t end = std::min(begin + kChunk, slice.context_len + last);
   for (int64_t start = begin; start < end; start += kAttentionTile) {
     const int count = static_cast<int>(std::min<int64_t>(kAttentionTile, end - start));
-    score_tile(plan, slice, first, last, start, count, scratch);
+    score_tile(plan, slice, scores, first, last, start, count, scratch);
   }
 }
 
@@ -106,30 +114,39 @@ void score_units(ScorePlan& plan, int thread) {
   scratch.tile = base + kPointerFloats;
   scratch.panels = scratch.tile + int64_t{kAttentionTile} * key_stride(dim);
   size_t index = 0;
-  int64_t first = 0;
+  int64_t first = 0;  // its first unit
+  int64_t rows = 0;   // before it
   for (int64_t unit = plan.next.fetch_add(1); unit < plan.units; unit = plan.next.fetch_add(1)) {
     while (unit >= first + ScorePlan::unit_count(plan.slices[index])) {
-      first += ScorePlan::unit_count(plan.slices[index++]);
+      first += ScorePlan::unit_count(plan.slices[index]);
+      rows += std::max(0, plan.slices[index++].row_count);
     }
-    score_unit(plan, plan.slices[index], unit - first, scratch);
-  }
-}
-
-// Walks the rows of a step in groups: calls group(slices of the group, first row, rows) with at most rows_max rows that
-// lie side by side in the step, of one slice each.
-template <typename Group>
-void for_row_groups(const SequenceSlice& slice, int64_t rows_max, Group group) {
-  for (int64_t r = 0; r < slice.row_count; r += rows_max) {
-    SequenceSlice part = slice;
-    part.context_len += r;
-    part.row_begin += static_cast<int>(r);
-    part.row_count = static_cast<int>(std::min<int64_t>(rows_max, slice.row_count - r));
-    group(part);
+    score_unit(plan, plan.slices[index], plan.scores + rows * plan.scores_stride, unit - first, scratch);
   }
 }
 
 int64_t group_rows(int64_t max_positions, int threads) {
   return std::clamp<int64_t>(kGroupFloats / std::max<int64_t>(1, max_positions), threads, kGroupRows);
+}
+
+bool is_pool(const IndexerArgs& args) {
+  if (args.pool == 1) return true;
+  return args.pool > 1 && args.pool <= 16 && (args.pool & (args.pool - 1)) == 0 && args.cache.entry.dim % 2 == 0 &&
+         args.pool_bias != nullptr;
+}
+
+// The row's best pools, as positions, and what lies behind its last whole pool.
+void select_row(const SelectArgs& args, int64_t row, int64_t positions, const float* scores) {
+  const int pool = args.indexer.pool;
+  int32_t* to = args.selected + row * args.selected_stride;
+  int count = select_top_k(scores, positions / pool, args.top_k / pool, to);
+  for (int i = count - 1; i >= 0 && pool > 1; --i) {
+    const int32_t first = to[i] * pool;
+    for (int m = 0; m < pool; ++m) to[i * pool + m] = first + m;
+  }
+  count *= pool;
+  for (int64_t t = positions / pool * pool; t < positions; ++t) to[count++] = static_cast<int32_t>(t);
+  args.selected_count[row] = count;
 }
 
 void select_all(const SelectArgs& args, int64_t row, int64_t count) {
@@ -138,23 +155,83 @@ void select_all(const SelectArgs& args, int64_t row, int64_t count) {
   args.selected_count[row] = static_cast<int32_t>(count);
 }
 
+// Rows first .. first + count - 1 of a slice.
+SequenceSlice part_of(const SequenceSlice& slice, int64_t first, int64_t count) {
+  SequenceSlice part = slice;
+  part.context_len += first;
+  part.row_begin += static_cast<int>(first);
+  part.row_count = static_cast<int>(count);
+  return part;
+}
+
+// Rows of several slices whose scores are held at once.
+class RowGroup {
+ public:
+  RowGroup(const SelectArgs& args, int64_t rows_max, int64_t scores_stride, std::span<std::byte> scratch, float* scores,
+           ComputePool& threads)
+      : args_(args),
+        rows_max_(rows_max),
+        scores_stride_(scores_stride),
+        scratch_(scratch),
+        scores_(scores),
+        threads_(threads) {}
+
+  void add(const SequenceSlice& slice) {
+    for (int64_t r = 0; r < slice.row_count;) {
+      const int64_t count = std::min(rows_max_ - rows_, slice.row_count - r);
+      parts_[part_count_++] = part_of(slice, r, count);
+      rows_ += count;
+      r += count;
+      if (rows_ == rows_max_ || part_count_ == parts_.size()) flush();
+    }
+  }
+
+  void flush() {
+    const std::span<const SequenceSlice> parts = std::span(parts_).first(part_count_);
+    if (rows_ == 0) return;
+    index_scores(args_.indexer, parts, scores_, scores_stride_, scratch_, threads_);
+    threads_.parallel_for(rows_, 1, [&](int64_t begin, int64_t end) {
+      size_t index = 0;
+      int64_t before = 0;
+      for (int64_t i = begin; i < end; ++i) {
+        while (i >= before + parts[index].row_count) before += parts[index++].row_count;
+        const int64_t r = i - before;
+        select_row(args_, parts[index].row_begin + r, parts[index].context_len + r + 1, scores_ + i * scores_stride_);
+      }
+    });
+    part_count_ = 0;
+    rows_ = 0;
+  }
+
+ private:
+  const SelectArgs& args_;
+  const int64_t rows_max_;
+  const int64_t scores_stride_;
+  const std::span<std::byte> scratch_;
+  float* const scores_;
+  ComputePool& threads_;
+  std::array<SequenceSlice, 64> parts_;
+  size_t part_count_ = 0;
+  int64_t rows_ = 0;
+};
+
 }  // namespace
 
 size_t index_scores_scratch_bytes(int dim, int threads) {
   return static_cast<size_t>(threads * thread_floats(dim)) * sizeof(float) + 64;
 }
 
-void index_scores(const IndexerArgs& args, std::span<const SequenceSlice> slices, int64_t first_row, float* scores,
-                  int64_t scores_stride, std::span<std::byte> scratch, ComputePool& pool) {
+void index_scores(const IndexerArgs& args, std::span<const SequenceSlice> slices, float* scores, int64_t scores_stride,
+                  std::span<std::byte> scratch, ComputePool& pool) {
   const PagedEntry& entry = args.cache.entry;
   BATON_CHECK(entry.kind == PagedKind::kIndexKeys && args.heads > 0, "kind={} heads={}", static_cast<int>(entry.kind),
               args.heads);
+  BATON_CHECK(is_pool(args), "pool={} dim={}", args.pool, entry.dim);
   BATON_CHECK(scratch.size() >= index_scores_scratch_bytes(entry.dim, pool.threads()),
               "scratch of {} bytes is too small", scratch.size());
   ScorePlan plan{.args = args,
                  .slices = slices,
                  .ops = latent_ops(args.isa),
-                 .first_row = first_row,
                  .scores = scores,
                  .scores_stride = scores_stride,
                  .thread_base = aligned(scratch)};
@@ -170,36 +247,26 @@ size_t index_select_scratch_bytes(int dim, int64_t max_positions, int threads) {
 }
 
 void index_select(const SelectArgs& args, std::span<const SequenceSlice> slices, int64_t max_positions,
-                  std::span<std::byte> scratch, ComputePool& pool) {
+                  std::span<std::byte> scratch, ComputePool& threads) {
   const int dim = args.indexer.cache.entry.dim;
-  BATON_CHECK(args.top_k > 0 && args.selected_stride >= args.top_k, "top_k={} stride={}", args.top_k,
-              args.selected_stride);
-  BATON_CHECK(scratch.size() >= index_select_scratch_bytes(dim, max_positions, pool.threads()),
+  const int pool = args.indexer.pool;
+  BATON_CHECK(args.top_k > 0 && args.top_k % pool == 0 && args.selected_stride >= args.top_k + pool - 1,
+              "top_k={} pool={} stride={}", args.top_k, pool, args.selected_stride);
+  BATON_CHECK(scratch.size() >= index_select_scratch_bytes(dim, max_positions, threads.threads()),
               "scratch of {} bytes is too small", scratch.size());
-  const auto own = scratch.first(index_scores_scratch_bytes(dim, pool.threads()));
+  const auto own = scratch.first(index_scores_scratch_bytes(dim, threads.threads()));
   float* scores = aligned(scratch.subspan(own.size()));
-  const int64_t rows_max = group_rows(max_positions, pool.threads());
+  RowGroup group(args, group_rows(max_positions, threads.threads()), max_positions, own, scores, threads);
   for (const SequenceSlice& slice : slices) {
     BATON_CHECK(slice.context_len + slice.row_count <= max_positions, "{} positions, room for {}",
                 slice.context_len + slice.row_count, max_positions);
-    // Rows that see at most top_k positions come first.
-    const int64_t unscored = std::clamp<int64_t>(args.top_k - slice.context_len, 0, slice.row_count);
+    // Rows that need not choose come first.
+    const int64_t unscored =
+        std::clamp<int64_t>(args.top_k + pool - 1 - slice.context_len, 0, std::max(0, slice.row_count));
     for (int64_t r = 0; r < unscored; ++r) select_all(args, slice.row_begin + r, slice.context_len + r + 1);
-    SequenceSlice rest = slice;
-    rest.context_len += unscored;
-    rest.row_begin += static_cast<int>(unscored);
-    rest.row_count -= static_cast<int>(unscored);
-    for_row_groups(rest, rows_max, [&](const SequenceSlice& part) {
-      index_scores(args.indexer, {&part, 1}, part.row_begin, scores, max_positions, own, pool);
-      pool.parallel_for(part.row_count, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t r = begin; r < end; ++r) {
-          const int64_t row = part.row_begin + r;
-          args.selected_count[row] = select_top_k(scores + r * max_positions, part.context_len + r + 1, args.top_k,
-                                                  args.selected + row * args.selected_stride);
-        }
-      });
-    });
+    group.add(part_of(slice, unscored, slice.row_count - unscored));
   }
+  group.flush();
 }
 
 }  // namespace baton::kernels

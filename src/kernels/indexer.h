@@ -23,14 +23,17 @@ struct IndexerArgs {
   int64_t q_stride = 0;            // elements per row
   const float* weights = nullptr;  // [rows, heads], all factors applied
   int64_t weights_stride = 0;
+  int pool = 1;                      // tokens whose keys are pooled: 1 (none), 2, 4, 8 or 16
+  const float* pool_bias = nullptr;  // [pool, dim]
   tensor::Isa isa = tensor::Isa::kPortable;
 };
 
-// scores: [rows][scores_stride]; writes positions 0 .. own of each row of the slices, and nothing behind them. Row r of
-// a slice writes at scores + (row_begin + r - first_row) * scores_stride. Threads split over (slice, row block,
+// scores: [rows of all slices, one slice after the other][scores_stride]; writes positions 0 .. own of each row, and
+// nothing behind them (with pools: the pools that end at or before it). Threads split over (slice, row block,
 // positions). The step's own keys must be written before. scratch: index_scores_scratch_bytes.
-void index_scores(const IndexerArgs& args, std::span<const SequenceSlice> slices, int64_t first_row, float* scores,
-                  int64_t scores_stride, std::span<std::byte> scratch, ComputePool& pool);
+void index_scores(const IndexerArgs& args, std::span<const SequenceSlice> slices, float* scores, int64_t scores_stride,
+                  std::span<std::byte> scratch, ComputePool& pool);
+// dim: entry.dim, here and below.
 size_t index_scores_scratch_bytes(int dim, int threads);
 
 // The top_k largest of scores[0 .. count), equal ones to the lower position, in ascending position; all if count <=
@@ -39,10 +42,10 @@ int select_top_k(const float* scores, int64_t count, int top_k, int32_t* selecte
 
 struct SelectArgs {
   IndexerArgs indexer;
-  int top_k = 0;
+  int top_k = 0;                      // positions, a multiple of pool
   int32_t* selected = nullptr;        // [rows, selected_stride]
-  int64_t selected_stride = 0;        // at least top_k
-  int32_t* selected_count = nullptr;  // [rows]: min(top_k, position + 1)
+  int64_t selected_stride = 0;        // at least top_k + pool - 1
+  int32_t* selected_count = nullptr;  // [rows]: min(top_k, position + 1); pools: and those behind the last whole one
 };
 
 // index_scores and select_top_k for all rows of a step, by groups of rows whose scores fit the scratch. Rows that see

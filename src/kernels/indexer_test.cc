@@ -74,7 +74,7 @@ std::vector<float> score(const Sequence& s, const RunOptions& options) {
   std::vector<float> scores((tokens - options.first_row) * tokens, kUnwritten);
   std::vector<std::byte> scratch(index_scores_scratch_bytes(s.shape.dim, options.threads));
   for_chunks(s, options, [&](const TokenCache& cache, const SequenceSlice& slice, ComputePool& pool) {
-    index_scores(args_of(s, cache, slice.context_len, options.isa), {&slice, 1}, 0,
+    index_scores(args_of(s, cache, slice.context_len, options.isa), {&slice, 1},
                  scores.data() + (slice.context_len - options.first_row) * tokens, tokens, scratch, pool);
   });
   return scores;
@@ -262,6 +262,148 @@ TEST(Indexer, LongContextIsCutIntoChunks) {
     EXPECT_TRUE(same_bits(score(s, {.chunk = 1, .first_row = first, .block_size = 768, .threads = threads}), want));
     EXPECT_TRUE(same_bits(score(s, {.chunk = 9, .first_row = first, .threads = threads}), want));
   }
+}
+
+// Several sequences in one step, as against each alone.
+TEST(Indexer, SequencesOfAStepDoNotMeet) {
+  struct Part {
+    int64_t context;
+    int rows;
+  };
+  const std::vector<Part> parts = {{0, 40}, {900, 1}, {5, 0}, {60, 70}, {30, 1}, {1200, 2}};
+  const Shape base = {.heads = 4, .dim = 32, .dtype = DType::kF8E4M3};
+  const int k = 48;
+  std::vector<Sequence> sequences;
+  std::vector<float> q, w;
+  std::vector<std::vector<int32_t>> want;
+  std::vector<std::vector<int32_t>> tables;
+  int32_t next_block = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    Shape shape = base;
+    shape.tokens = parts[i].context + parts[i].rows;
+    const Sequence& s = sequences.emplace_back(shape, static_cast<unsigned>(10 * i + 1));
+    const Chosen alone = choose(s, {.first_row = parts[i].context}, k, 2000);
+    for (int64_t row = parts[i].context; row < shape.tokens; ++row) {
+      const auto from = alone.positions.begin() + row * k;
+      want.emplace_back(from, from + alone.counts[row]);
+    }
+    q.insert(q.end(), s.q.begin() + parts[i].context * base.heads * base.dim, s.q.end());
+    w.insert(w.end(), s.w.begin() + parts[i].context * base.heads, s.w.end());
+    auto& table = tables.emplace_back();
+    for (int64_t t = 0; t < shape.tokens; t += 16) table.push_back(next_block++);
+  }
+  TokenCache cache(base.entry(), int64_t{next_block} * 16, 16);
+  for (int threads : {1, 3}) {
+    ComputePool pool({.threads = threads, .spin_us = 0});
+    std::vector<SequenceSlice> slices;
+    int rows = 0;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const Sequence& s = sequences[i];
+      const SequenceSlice whole = {.block_table = tables[i].data(), .row_count = static_cast<int>(s.shape.tokens)};
+      write_index_keys(cache.view, {&whole, 1}, s.keys.data(), base.dim, tensor::detect_isa(), pool);
+      slices.push_back({.block_table = tables[i].data(),
+                        .context_len = parts[i].context,
+                        .row_begin = rows,
+                        .row_count = parts[i].rows});
+      rows += parts[i].rows;
+    }
+    for (int64_t max_positions : {int64_t{2000}, int64_t{1} << 21}) {
+      std::vector<int32_t> positions(rows * k), counts(rows);
+      std::vector<std::byte> scratch(index_select_scratch_bytes(base.dim, max_positions, threads));
+      index_select({.indexer = {.cache = cache.view,
+                                .heads = base.heads,
+                                .q = q.data(),
+                                .q_stride = int64_t{base.heads} * base.dim,
+                                .weights = w.data(),
+                                .weights_stride = base.heads,
+                                .isa = tensor::detect_isa()},
+                    .top_k = k,
+                    .selected = positions.data(),
+                    .selected_stride = k,
+                    .selected_count = counts.data()},
+                   slices, max_positions, scratch, pool);
+      for (int row = 0; row < rows; ++row) {
+        const auto from = positions.begin() + row * k;
+        ASSERT_EQ((std::vector<int32_t>(from, from + counts[row])), want[row]) << "row " << row;
+      }
+    }
+  }
+}
+
+// Pooled keys: by the formula in double, the whole choice of every row, and the same for any step and Isa.
+struct PooledCase {
+  int pool, dim, top_k;
+  DType dtype;
+};
+class Pooled : public testing::TestWithParam<PooledCase> {};
+INSTANTIATE_TEST_SUITE_P(Indexer, Pooled,
+                         testing::Values(PooledCase{4, 32, 64, DType::kBF16}, PooledCase{2, 24, 30, DType::kF32},
+                                         PooledCase{16, 16, 48, DType::kF16}, PooledCase{4, 128, 32, DType::kI8}));
+
+TEST_P(Pooled, ChoosesTheBestPoolsAndTheTail) {
+  const auto [pool, dim, top_k, dtype] = GetParam();
+  Shape shape = {.heads = 4, .dim = 2 * dim, .tokens = 331, .dtype = dtype};
+  const Sequence s(shape);
+  const auto q = random_floats(shape.tokens * shape.heads * dim, 31);
+  const auto bias = random_floats(pool * dim, 32);
+  const auto cached = stored(s);
+  const int64_t stride = top_k + pool - 1;
+  const auto run = [&](const RunOptions& options) {
+    Chosen chosen = {.positions = std::vector<int32_t>(shape.tokens * stride, -1),
+                     .counts = std::vector<int32_t>(shape.tokens, -1)};
+    std::vector<std::byte> scratch(index_select_scratch_bytes(shape.dim, shape.tokens, options.threads));
+    for_chunks(s, options, [&](const TokenCache& cache, const SequenceSlice& slice, ComputePool& threads) {
+      IndexerArgs args = args_of(s, cache, slice.context_len, options.isa);
+      args.q = q.data() + slice.context_len * shape.heads * dim;
+      args.q_stride = int64_t{shape.heads} * dim;
+      args.pool = pool;
+      args.pool_bias = bias.data();
+      index_select({.indexer = args,
+                    .top_k = top_k,
+                    .selected = chosen.positions.data() + slice.context_len * stride,
+                    .selected_stride = stride,
+                    .selected_count = chosen.counts.data() + slice.context_len},
+                   {&slice, 1}, shape.tokens, scratch, threads);
+    });
+    return chosen;
+  };
+  const Chosen got = run({});
+  std::vector<double> keys;  // [pools][dim]
+  for (int64_t j = 0; j < shape.tokens / pool; ++j) {
+    for (int d = 0; d < dim; ++d) {
+      double sum = 0, key = 0;
+      for (int m = 0; m < pool; ++m) {
+        const float* token = cached.data() + (j * pool + m) * shape.dim;
+        const double weight = std::exp(double{token[dim + d]} + bias[m * dim + d]);
+        sum += weight;
+        key += weight * token[d];
+      }
+      keys.push_back(key / sum);
+    }
+  }
+  for (int64_t row = 0; row < shape.tokens; ++row) {
+    const int64_t pools = (row + 1) / pool;
+    std::vector<float> scores;
+    for (int64_t j = 0; j < pools; ++j) {
+      double score = 0;
+      for (int h = 0; h < shape.heads; ++h) {
+        double dot = 0;
+        for (int d = 0; d < dim; ++d) dot += q[(row * shape.heads + h) * dim + d] * keys[j * dim + d];
+        score += s.w[row * shape.heads + h] * std::max(0.0, dot);
+      }
+      scores.push_back(static_cast<float>(score));
+    }
+    std::vector<int32_t> want;
+    for (int32_t j : sorted_top(scores, top_k / pool)) {
+      for (int m = 0; m < pool; ++m) want.push_back(j * pool + m);
+    }
+    for (int64_t t = pools * pool; t <= row; ++t) want.push_back(static_cast<int32_t>(t));
+    const auto from = got.positions.begin() + row * stride;
+    ASSERT_EQ((std::vector<int32_t>(from, from + got.counts[row])), want) << "row " << row;
+  }
+  for (int64_t chunk : {1, 3, 50}) EXPECT_TRUE(run({.chunk = chunk, .block_size = 48}) == got) << "chunk " << chunk;
+  for (int threads : {2, 4}) EXPECT_TRUE(run({.chunk = 70, .threads = threads}) == got) << "threads " << threads;
+  for (Isa isa : isas()) EXPECT_TRUE(run({.isa = isa}) == got) << isa_name(isa);
 }
 
 }  // namespace

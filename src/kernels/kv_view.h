@@ -43,7 +43,7 @@ int64_t entry_block_bytes(const PagedEntry& entry, int block_size);
 // Paged keys and values of one GQA group, arena layout [block][layer][k|v][kv head][token][dim].
 struct PagedKvView {
   std::byte* base = nullptr;
-  tensor::DType dtype = tensor::DType::kBF16;  // bf16, f16 or f32
+  tensor::DType dtype = tensor::DType::kBF16;  // f32, f16, bf16, fp8, i8
   int block_size = 0;                          // tokens per block
   int kv_heads = 0;
   int head_dim = 0;

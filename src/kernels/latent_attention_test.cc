@@ -405,26 +405,28 @@ TEST(Latent, SequencesOfAStepDoNotMeet) {
   const std::vector<Part> parts = {{0, 70}, {1700, 1}, {5, 0}, {129, 30}, {40, 1}, {3000, 2}};
   const Shape base = {.heads = 20, .rank = 64, .rope = 16, .dtype = DType::kF8E4M3};
   const int64_t q_row = base.heads * base.dims(), out_row = base.heads * base.rank;
+  std::vector<Sequence> sequences;
+  std::vector<float> q, want;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    Shape shape = base;
+    shape.tokens = parts[i].context + parts[i].rows;
+    const Sequence& s = sequences.emplace_back(shape, static_cast<unsigned>(10 * i + 1));
+    if (parts[i].rows > 0) {
+      const auto alone = attend(s, {.first_row = parts[i].context});
+      want.insert(want.end(), alone.begin(), alone.end());
+    }
+    q.insert(q.end(), s.q.begin() + parts[i].context * q_row, s.q.end());
+  }
   for (int threads : {1, 2, 4, 16}) {
     ComputePool pool({.threads = threads, .spin_us = 0});
     std::vector<std::byte> scratch(latent_attention_scratch_bytes(base.heads, base.rank, base.rope, threads));
     std::vector<std::vector<int32_t>> tables;
     std::vector<SequenceSlice> slices;
-    std::vector<Sequence> sequences;
-    std::vector<float> q, want;
     int32_t next_block = 0;
     int rows = 0;
     for (size_t i = 0; i < parts.size(); ++i) {
-      Shape shape = base;
-      shape.tokens = parts[i].context + parts[i].rows;
-      const Sequence& s = sequences.emplace_back(shape, static_cast<unsigned>(10 * i + 1));
-      if (parts[i].rows > 0) {
-        const auto alone = attend(s, {.first_row = parts[i].context});
-        want.insert(want.end(), alone.begin(), alone.end());
-      }
-      q.insert(q.end(), s.q.begin() + parts[i].context * q_row, s.q.end());
       auto& table = tables.emplace_back();
-      for (int64_t t = 0; t < shape.tokens; t += 16) table.push_back(next_block++);
+      for (int64_t t = 0; t < sequences[i].shape.tokens; t += 16) table.push_back(next_block++);
     }
     TokenCache cache(base.entry(), int64_t{next_block} * 16, 16);
     for (size_t i = 0; i < parts.size(); ++i) {
@@ -454,11 +456,12 @@ TEST(Latent, SequencesOfAStepDoNotMeet) {
 
 // Packed caches against fp32 ones: the error of the output, relative to its size.
 TEST(Latent, PackedCachesStayNearTheUnrounded) {
-  Shape shape = {.heads = 16, .rank = 512, .rope = 64, .tokens = 300, .dtype = DType::kF32};
-  const auto exact = attend(Sequence(shape), {.first_row = 290});
+  const Shape shape = {.heads = 16, .rank = 512, .rope = 64, .tokens = 300, .dtype = DType::kF32};
+  Sequence s(shape);
+  const auto exact = attend(s, {.first_row = 290});
   const auto error = [&](DType dtype) {
-    shape.dtype = dtype;
-    const auto got = attend(Sequence(shape), {.first_row = 290});
+    s.shape.dtype = dtype;
+    const auto got = attend(s, {.first_row = 290});
     double difference = 0, size = 0;
     for (size_t i = 0; i < got.size(); ++i) {
       difference += (got[i] - exact[i]) * (got[i] - exact[i]);

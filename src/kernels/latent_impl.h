@@ -7,6 +7,7 @@
 
 #include "kernels/cache_codec_impl.h"
 #include "kernels/latent_ops.h"
+#include "kernels/math_impl.h"
 
 namespace baton::kernels {
 namespace {
@@ -102,17 +103,35 @@ void load_plain_tile(const PagedEntry& entry, const std::byte* const* rows, int 
 }
 
 void load_tile(const PagedEntry& entry, const std::byte* const* rows, int count, int stride, float* tile) {
-  switch (entry.dtype) {
-    case tensor::DType::kF32:
-      return load_plain_tile<tensor::DType::kF32>(entry, rows, count, stride, tile);
-    case tensor::DType::kF16:
-      return load_plain_tile<tensor::DType::kF16>(entry, rows, count, stride, tile);
-    case tensor::DType::kI8:
-      return load_codes_tile<tensor::DType::kI8>(entry, rows, count, stride, tile);
-    case tensor::DType::kF8E4M3:
-      return load_codes_tile<tensor::DType::kF8E4M3>(entry, rows, count, stride, tile);
-    default:
-      return load_plain_tile<tensor::DType::kBF16>(entry, rows, count, stride, tile);
+  with_cache_type(entry.dtype, [&]<tensor::DType kType>(TypeTag<kType>) {
+    if constexpr (kIsCode<kType>)
+      load_codes_tile<kType>(entry, rows, count, stride, tile);
+    else
+      load_plain_tile<kType>(entry, rows, count, stride, tile);
+  });
+}
+
+// Weights and sums ascend over m; the keys' sum is an fma chain from 0.
+void pool_keys(float* tile, int pools, int pool, int dim, int stride, const float* bias) {
+  for (int j = 0; j < pools; ++j) {
+    const float* rows = tile + static_cast<int64_t>(j) * pool * stride;
+    for (int d = 0; d < dim; d += 16) {
+      const int n = dim - d < 16 ? dim - d : 16;
+      Vec top = Vec::set(-__builtin_inff());
+      for (int m = 0; m < pool; ++m) {
+        const Vec gate = Vec::load_n(rows + static_cast<int64_t>(m) * stride + dim + d, n);
+        top = Vec::max(top, gate + Vec::load_n(bias + static_cast<int64_t>(m) * dim + d, n));
+      }
+      Vec key = Vec::set(0), sum = Vec::set(0);
+      for (int m = 0; m < pool; ++m) {
+        const float* row = rows + static_cast<int64_t>(m) * stride;
+        const Vec gate = Vec::load_n(row + dim + d, n) + Vec::load_n(bias + static_cast<int64_t>(m) * dim + d, n);
+        const Vec weight = math_impl::exp(gate - top);
+        key = Vec::fma(weight, Vec::load_n(row + d, n), key);
+        sum = sum + weight;
+      }
+      (key / sum).store_n(tile + static_cast<int64_t>(j) * stride + d, n);
+    }
   }
 }
 
@@ -293,6 +312,7 @@ constexpr LatentOps kLatentOps = {
     .turn = turn,
     .scores = latent_scores,
     .accumulate = latent_accumulate,
+    .pool_keys = pool_keys,
     .index_scores = index_scores,
 };
 

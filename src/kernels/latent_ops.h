@@ -29,6 +29,9 @@ struct LatentOps {
   // o: [queries][padded]; valid[i] positions for query i, ascending over i; padded a multiple of 16.
   void (*accumulate)(const float* weights, const int* valid, const float* alpha, int queries, const float* tile,
                      int stride, int padded, float* o);
+  // Pools of a tile's [key | gate] rows, in place: row j becomes, for each dimension d < dim, with g(m) = gate[d] of
+  // row j * pool + m + bias[m][d]:  sum over m of e^(g(m) - max g) * key(m)[d], over the sum of the weights.
+  void (*pool_keys)(float* tile, int pools, int pool, int dim, int stride, const float* bias);
   // out[t] = sum over h of w[h] * max(0, q[h] . key t), t < count. q: [heads][dim].
   void (*index_scores)(const float* q, const float* w, int heads, int dim, const float* panels, int count, float* out);
 };

@@ -1,0 +1,281 @@
+// Latent attention, the indexer and their packed caches, each beside this machine's own limits: bytes against its read
+// bandwidth, operations against its fp32 peak. Then the error of each cache dtype against fp32.
+//   latent_attention_bench [--threads N] [--isa avx2] [--filter decode]
+// With one thread, times are the processor time of that thread, so that a busy machine does not disturb them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <ctime>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/indexer.h"
+#include "kernels/latent_attention.h"
+#include "kernels/latent_cache.h"
+#include "kernels/matmul_peak.h"
+#include "tensor/buffer.h"
+
+namespace baton::kernels {
+namespace {
+
+using tensor::DType;
+
+struct Options {
+  int threads = 1;
+  tensor::Isa isa = tensor::detect_isa();
+  std::string filter;
+};
+
+double now(int threads) {
+  timespec t;
+  clock_gettime(threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+// Best of `runs`.
+double seconds_of(int threads, int runs, const std::function<void()>& body) {
+  double best = 1e30;
+  for (int i = 0; i < runs; ++i) {
+    const double begin = now(threads);
+    body();
+    best = std::min(best, now(threads) - begin);
+  }
+  return best;
+}
+
+struct Bench {
+  Options options;
+  ComputePool pool;
+  double read_bytes = 0, fma_ops = 0;  // per second
+
+  explicit Bench(Options o) : options(std::move(o)), pool({.threads = options.threads}) {
+    constexpr int64_t kBytes = 256 << 20;
+    auto buffer = tensor::Buffer::allocate(kBytes);
+    if (buffer) {
+      std::memset(buffer->data(), 1, kBytes);
+      volatile uint64_t sink = 0;
+      read_bytes = kBytes / seconds_of(options.threads, 3, [&] {
+                     pool.parallel_for(kBytes / 64, 64, [&](int64_t begin, int64_t end) {
+                       sink = sink + read_lines(buffer->data() + begin * 64, end - begin);
+                     });
+                   });
+    }
+    if (tensor::detect_isa() != tensor::Isa::kAvx512) return;
+    volatile double ops = 0;
+    const double seconds = seconds_of(options.threads, 3, [&] { pool.run([&](int) { ops = burn_fma(4'000'000); }); });
+    fma_ops = ops * options.threads / seconds;
+  }
+  bool wants(std::string_view name) const { return options.filter.empty() || name.starts_with(options.filter); }
+  void line(const std::string& name, double seconds, double bytes, double ops) const {
+    fmt::print("{:42} {:10.1f} us   {:7.3f} GB/s {:5.1f} %   {:7.1f} GFLOP/s {:5.1f} %\n", name, seconds * 1e6,
+               bytes / seconds / 1e9, 100 * bytes / seconds / read_bytes, ops / seconds / 1e9,
+               fma_ops > 0 ? 100 * ops / seconds / fma_ops : 0);
+  }
+};
+
+std::vector<float> random_floats(int64_t count, unsigned seed) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> pattern(65521), values(static_cast<size_t>(count));
+  for (float& v : pattern) v = normal(generator);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = pattern[i % pattern.size()];
+  return values;
+}
+
+// A cache of one entry, its blocks of 16 shuffled, filled with `tokens` tokens.
+struct Arena {
+  tensor::Buffer bytes;
+  std::vector<int32_t> table;
+  TokenCacheView view;
+
+  Arena(const PagedEntry& entry, int64_t tokens, Bench& bench) {
+    const int64_t blocks = (tokens + 15) / 16;
+    view = {.entry = entry,
+            .block_size = 16,
+            .block_stride = entry_block_bytes(entry, 16),
+            .token_bytes = entry_token_bytes(entry)};
+    bytes = *tensor::Buffer::allocate(view.block_stride * blocks);
+    view.base = bytes.data();
+    table.resize(blocks);
+    std::iota(table.begin(), table.end(), 0);
+    std::shuffle(table.begin(), table.end(), std::mt19937(3));
+    const SequenceSlice slice = {.block_table = table.data(), .row_count = static_cast<int>(tokens)};
+    const auto values = random_floats(tokens * (entry.dim + entry.rope_dim), 7);
+    const int64_t stride = entry.dim + entry.rope_dim;
+    if (entry.kind == PagedKind::kLatent) {
+      write_latents(view, {&slice, 1}, values.data(), stride, values.data() + entry.dim, stride, bench.options.isa,
+                    bench.pool);
+    } else {
+      write_index_keys(view, {&slice, 1}, values.data(), stride, bench.options.isa, bench.pool);
+    }
+  }
+};
+
+PagedEntry latent_entry(DType dtype) {
+  return {.kind = PagedKind::kLatent, .dim = 512, .rope_dim = 64, .dtype = dtype};
+}
+
+struct Attend {
+  Arena arena;
+  int heads;
+  std::vector<float> q, out;
+  std::vector<std::byte> scratch;
+  std::vector<int32_t> selected, counts;
+
+  Attend(DType dtype, int heads_, int64_t tokens, int rows, Bench& bench)
+      : arena(latent_entry(dtype), tokens, bench),
+        heads(heads_),
+        q(random_floats(int64_t{rows} * heads * 576, 1)),
+        out(static_cast<size_t>(rows) * heads * 512),
+        scratch(latent_attention_scratch_bytes(heads, 512, 64, bench.options.threads)) {}
+  void select(int count, int64_t tokens) {
+    for (int i = 0; i < count; ++i) selected.push_back(static_cast<int32_t>(i * tokens / count));
+    counts.assign(1, count);
+  }
+  void run(int64_t tokens, int rows, Bench& bench) {
+    const SequenceSlice slice = {.block_table = arena.table.data(), .context_len = tokens - rows, .row_count = rows};
+    latent_attention({.cache = arena.view,
+                      .heads = heads,
+                      .scale = 0.05f,
+                      .q = q.data(),
+                      .q_stride = int64_t{heads} * 576,
+                      .out = out.data(),
+                      .out_stride = int64_t{heads} * 512,
+                      .selected = selected.empty() ? nullptr : selected.data(),
+                      .selected_stride = static_cast<int64_t>(selected.size()),
+                      .selected_count = counts.data(),
+                      .isa = bench.options.isa},
+                     {&slice, 1}, scratch, bench.pool);
+  }
+};
+
+constexpr double kOpsPerPair = 2.0 * (576 + 512);  // a head and a position
+
+void bench_decode(Bench& bench) {
+  const int64_t tokens = 4096;
+  for (DType dtype : {DType::kBF16, DType::kF8E4M3, DType::kI8}) {
+    for (int heads : {8, 16, 64, 96, 128}) {
+      Attend attend(dtype, heads, tokens, 1, bench);
+      const double seconds = seconds_of(bench.options.threads, 3, [&] { attend.run(tokens, 1, bench); });
+      bench.line(fmt::format("decode {} heads {} context {}", tensor::dtype_name(dtype), heads, tokens), seconds,
+                 static_cast<double>(tokens * attend.arena.view.token_bytes), kOpsPerPair * heads * tokens);
+    }
+  }
+}
+
+void bench_sparse(Bench& bench) {
+  const int64_t tokens = 65536;
+  for (DType dtype : {DType::kBF16, DType::kF8E4M3}) {
+    for (int heads : {16, 64}) {
+      Attend attend(dtype, heads, tokens, 1, bench);
+      attend.select(2048, tokens);
+      const double seconds = seconds_of(bench.options.threads, 3, [&] { attend.run(tokens, 1, bench); });
+      bench.line(fmt::format("sparse {} heads {} 2048 of {}", tensor::dtype_name(dtype), heads, tokens), seconds,
+                 2048.0 * static_cast<double>(attend.arena.view.token_bytes), kOpsPerPair * heads * 2048);
+    }
+  }
+}
+
+void bench_prefill(Bench& bench) {
+  const int rows = 512;
+  for (int heads : {8, 64}) {
+    for (int64_t tokens : {512, 1536}) {
+      Attend attend(DType::kBF16, heads, tokens, rows, bench);
+      const double seconds =
+          seconds_of(bench.options.threads, heads == 64 ? 1 : 2, [&] { attend.run(tokens, rows, bench); });
+      double pairs = 0;
+      for (int64_t r = tokens - rows; r < tokens; ++r) pairs += static_cast<double>(r + 1);
+      bench.line(fmt::format("prefill bf16 heads {} rows {} to {}", heads, rows, tokens), seconds,
+                 static_cast<double>(tokens * attend.arena.view.token_bytes), kOpsPerPair * heads * pairs);
+    }
+  }
+}
+
+void bench_indexer(Bench& bench) {
+  const int heads = 64, dim = 128;
+  for (DType dtype : {DType::kBF16, DType::kF8E4M3, DType::kI8}) {
+    for (int rows : {1, 64}) {
+      const int64_t tokens = rows == 1 ? 16384 : 4096;
+      Arena arena({.kind = PagedKind::kIndexKeys, .dim = dim, .dtype = dtype}, tokens, bench);
+      const auto q = random_floats(int64_t{rows} * heads * dim, 1), w = random_floats(int64_t{rows} * heads, 2);
+      std::vector<float> scores(static_cast<size_t>(rows * tokens));
+      std::vector<std::byte> scratch(index_scores_scratch_bytes(dim, bench.options.threads));
+      const SequenceSlice slice = {.block_table = arena.table.data(), .context_len = tokens - rows, .row_count = rows};
+      const double seconds = seconds_of(bench.options.threads, 2, [&] {
+        index_scores({.cache = arena.view,
+                      .heads = heads,
+                      .q = q.data(),
+                      .q_stride = int64_t{heads} * dim,
+                      .weights = w.data(),
+                      .weights_stride = heads,
+                      .isa = bench.options.isa},
+                     {&slice, 1}, scores.data(), tokens, scratch, bench.pool);
+      });
+      bench.line(fmt::format("indexer {} heads {} rows {} context {}", tensor::dtype_name(dtype), heads, rows, tokens),
+                 seconds, static_cast<double>(tokens * arena.view.token_bytes),
+                 2.0 * dim * heads * rows * static_cast<double>(tokens));
+    }
+  }
+  const auto scores = random_floats(131072, 5);
+  std::vector<int32_t> selected(2048);
+  const double seconds = seconds_of(1, 5, [&] { select_top_k(scores.data(), 131072, 2048, selected.data()); });
+  bench.line("indexer top 2048 of 131072", seconds, 131072 * 4.0, 0);
+}
+
+// Relative error of the output (its L2 norm) against an fp32 cache: latents of a norm's size, and the same with every
+// 64th dimension 20 times larger, as outlier channels are.
+void print_errors(Bench& bench) {
+  const int heads = 16, rows = 16;
+  const int64_t tokens = 512;
+  for (bool outliers : {false, true}) {
+    auto latent = random_floats(tokens * 512, 11);
+    const auto rope = random_floats(tokens * 64, 12);
+    if (outliers) {
+      for (size_t i = 0; i < latent.size(); i += 64) latent[i] *= 20;
+    }
+    std::vector<float> exact;
+    for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8, DType::kF8E4M3}) {
+      Attend attend(dtype, heads, tokens, rows, bench);
+      const SequenceSlice all = {.block_table = attend.arena.table.data(), .row_count = static_cast<int>(tokens)};
+      write_latents(attend.arena.view, {&all, 1}, latent.data(), 512, rope.data(), 64, bench.options.isa, bench.pool);
+      attend.run(tokens, rows, bench);
+      if (dtype == DType::kF32) exact = attend.out;
+      double difference = 0, size = 0;
+      for (size_t i = 0; i < exact.size(); ++i) {
+        difference += std::pow(double{attend.out[i]} - exact[i], 2);
+        size += std::pow(double{exact[i]}, 2);
+      }
+      fmt::print("error {:6} {:14} {:.2e}\n", tensor::dtype_name(dtype), outliers ? "with outliers" : "normal",
+                 std::sqrt(difference / size));
+    }
+  }
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string flag = argv[i], value = argv[i + 1];
+    if (flag == "--threads") options.threads = std::stoi(value);
+    if (flag == "--isa") options.isa = tensor::parse_isa(value).value_or(options.isa);
+    if (flag == "--filter") options.filter = value;
+  }
+  Bench bench(options);
+  fmt::print("limits at {} threads: read {:.1f} GB/s, f32 {:.0f} GFLOP/s; kernels: {}\n", options.threads,
+             bench.read_bytes / 1e9, bench.fma_ops / 1e9, tensor::isa_name(options.isa));
+  if (bench.wants("decode")) bench_decode(bench);
+  if (bench.wants("sparse")) bench_sparse(bench);
+  if (bench.wants("prefill")) bench_prefill(bench);
+  if (bench.wants("indexer")) bench_indexer(bench);
+  if (bench.wants("error")) print_errors(bench);
+  return 0;
+}
+
+}  // namespace
+}  // namespace baton::kernels
+
+int main(int argc, char** argv) { return baton::kernels::run(argc, argv); }
