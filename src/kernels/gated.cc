@@ -1,5 +1,7 @@
 #include "kernels/gated.h"
 
+#include <algorithm>
+
 #include "kernels/gated_ops.h"
 
 namespace baton::kernels {
@@ -15,6 +17,19 @@ const GatedOps& gated_ops(tensor::Isa isa) {
       break;
   }
   return kGatedPortable;
+}
+
+// body(row, first feature, count) over spans of rows, so that a single row still keeps several threads busy.
+template <typename Body>
+void for_spans(int64_t rows, int64_t features, ComputePool& pool, Body body) {
+  constexpr int64_t kSpan = 1024;
+  const int64_t spans = (features + kSpan - 1) / kSpan;
+  pool.parallel_for(rows * spans, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t from = i % spans * kSpan;
+      body(i / spans, from, std::min(kSpan, features - from));
+    }
+  });
 }
 
 }  // namespace
@@ -33,19 +48,18 @@ void gated_rms_norm(const float* x, int64_t x_stride, const float* weight, float
 
 void situ_mul(const float* gate, int64_t gate_stride, const float* up, int64_t up_stride, SituBounds bounds, float* y,
               int64_t y_stride, int64_t rows, int64_t features, tensor::Isa isa, ComputePool& pool) {
-  const auto row = gated_ops(isa).situ_mul;
-  pool.parallel_for(rows, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      row(gate + r * gate_stride, up + r * up_stride, bounds.beta, bounds.linear_beta, y + r * y_stride, features);
-    }
+  const auto part = gated_ops(isa).situ_mul;
+  for_spans(rows, features, pool, [&](int64_t r, int64_t from, int64_t count) {
+    part(gate + r * gate_stride + from, up + r * up_stride + from, bounds.beta, bounds.linear_beta,
+         y + r * y_stride + from, count);
   });
 }
 
 void sigmoid_mul(const float* gate, int64_t gate_stride, float* y, int64_t y_stride, int64_t rows, int64_t features,
                  tensor::Isa isa, ComputePool& pool) {
-  const auto row = gated_ops(isa).sigmoid_mul;
-  pool.parallel_for(rows, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) row(gate + r * gate_stride, y + r * y_stride, features);
+  const auto part = gated_ops(isa).sigmoid_mul;
+  for_spans(rows, features, pool, [&](int64_t r, int64_t from, int64_t count) {
+    part(gate + r * gate_stride + from, y + r * y_stride + from, count);
   });
 }
 

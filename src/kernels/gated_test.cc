@@ -19,7 +19,7 @@ constexpr int64_t kRows = 5;
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
 class Gated : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Sizes, Gated, testing::Values(1, 15, 16, 33, 128));
+INSTANTIATE_TEST_SUITE_P(Sizes, Gated, testing::Values(1, 15, 16, 33, 128, 2100));
 
 TEST_P(Gated, NormsEachHeadAlone) {
   const int dim = GetParam(), heads = 3;

@@ -1,4 +1,5 @@
-// KDA, its gates and routing. KDA prints ns per head and token, and GFLOP/s of its four operations per element of S.
+// KDA, its gates and routing. KDA prints time per head and token, and GFLOP/s of its mul and three multiply-adds per
+// element of S.
 #include "kernels/kda.h"
 
 #include <benchmark/benchmark.h>
@@ -12,6 +13,31 @@
 
 namespace baton::kernels {
 namespace {
+
+// The machine's limit beside BM_Kda: fp32 multiply-adds of one core, in the same GFLOP/s.
+using Lanes = float __attribute__((vector_size(64)));
+__attribute__((target("avx512f"))) void multiply_add_avx512(Lanes* sums, const float* factors) {
+  const Lanes a = Lanes{} + factors[0], b = Lanes{} + factors[1];
+  Lanes held[12];
+  for (int i = 0; i < 12; ++i) held[i] = sums[i];
+  for (int i = 0; i < 1000; ++i) {
+    for (Lanes& sum : held) sum = __builtin_elementwise_fma(a, b, sum);
+  }
+  for (int i = 0; i < 12; ++i) sums[i] = held[i];
+}
+void BM_MultiplyAddPeak(benchmark::State& state) {
+  if (tensor::detect_isa() < tensor::Isa::kAvx512) return state.SkipWithError("needs AVX-512");
+  Lanes sums[12] = {};
+  float factors[2] = {0.5f, 0.5f};
+  benchmark::DoNotOptimize(factors);
+  for (auto _ : state) {
+    multiply_add_avx512(sums, factors);
+    benchmark::DoNotOptimize(sums);
+  }
+  state.counters["GFLOP/s"] =
+      benchmark::Counter(static_cast<double>(state.iterations()) * 12 * 1000 * 32 / 1e9, benchmark::Counter::kIsRate);
+}
+BENCHMARK(BM_MultiplyAddPeak);
 
 // sequences, rows of each, heads, threads, isa; 128 x 128 a head as Kimi Linear and K3 have it.
 void BM_Kda(benchmark::State& state) {
@@ -49,10 +75,11 @@ void BM_Kda(benchmark::State& state) {
       .out = out.data(),
       .out_stride = features,
       .isa = static_cast<tensor::Isa>(state.range(4))};
+  kda(args, slices, pool);  // touches every page
   for (auto _ : state) kda(args, slices, pool);
   const double tokens = static_cast<double>(state.iterations()) * sequences * rows * shape.heads;
-  state.counters["ns/head/token"] =
-      benchmark::Counter(tokens / 1e9, benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+  state.counters["s/head/token"] =
+      benchmark::Counter(tokens, benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
   state.counters["GFLOP/s"] = benchmark::Counter(tokens * 128 * 128 * 7 / 1e9, benchmark::Counter::kIsRate);
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations()) * sequences * shape.heads * head_bytes * 2);
 }
@@ -60,10 +87,8 @@ BENCHMARK(BM_Kda)
     ->Args({1, 256, 8, 1, 2})
     ->Args({1, 256, 8, 1, 1})
     ->Args({1, 64, 2, 1, 0})
-    ->Args({1, 256, 8, 2, 2})
     ->Args({1, 1, 96, 1, 2})
-    ->Args({32, 1, 96, 1, 2})
-    ->UseRealTime();
+    ->Args({8, 1, 96, 1, 2});
 
 void BM_Route(benchmark::State& state) {
   const RouterSpec spec{.experts = static_cast<int>(state.range(0)),

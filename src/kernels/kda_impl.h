@@ -113,8 +113,8 @@ inline void prepare_run(const KdaArgs& args, int head, float rate, float* window
   }
 }
 
-// C vectors of values of every key of S, over the run's n tokens. lanes < 16: the last vector (C = 1) is short.
-template <int C>
+// C vectors of values of every key of S, over the run's n tokens. kShort: the last vector (C = 1) has `lanes` lanes.
+template <int C, bool kShort>
 struct KdaColumns {
   const KdaRun& run;
   float* s;  // first value of key 0
@@ -127,11 +127,11 @@ struct KdaColumns {
   };
 
   inline __attribute__((always_inline)) Vec load(const float* p) const {
-    return C == 1 ? load_lanes(p, lanes) : Vec::load(p);
+    return kShort ? Vec::load_n(p, lanes) : Vec::load(p);
   }
   inline __attribute__((always_inline)) void store(Vec v, float* p) const {
-    if (C == 1)
-      store_lanes(v, p, lanes);
+    if (kShort)
+      v.store_n(p, lanes);
     else
       v.store(p);
   }
@@ -206,12 +206,16 @@ struct KdaColumns {
 inline void advance(const KdaRun& run, const KdaShape& shape, float* s, int n, float* out, int64_t out_stride) {
   const int64_t values = shape.value_dim;
   int64_t column = 0;
-  for (; column + 16 * kColumns <= values; column += 16 * kColumns) {
-    KdaColumns<kColumns>{run, s + column, values, shape.key_dim, 16}.pass(n, column, out, out_stride);
+  const auto pass = [&](auto columns, int64_t width) {
+    columns.pass(n, column, out, out_stride);
+    column += width;
+  };
+  while (column + 16 * kColumns <= values) {
+    pass(KdaColumns<kColumns, false>{run, s + column, values, shape.key_dim, 16}, 16 * kColumns);
   }
-  for (; column < values; column += 16) {
-    const int lanes = static_cast<int>(values - column < 16 ? values - column : 16);
-    KdaColumns<1>{run, s + column, values, shape.key_dim, lanes}.pass(n, column, out, out_stride);
+  while (column + 16 <= values) pass(KdaColumns<1, false>{run, s + column, values, shape.key_dim, 16}, 16);
+  if (column < values) {
+    pass(KdaColumns<1, true>{run, s + column, values, shape.key_dim, static_cast<int>(values - column)}, 16);
   }
 }
 

@@ -1,25 +1,14 @@
-// What the tests of row ops share: instruction sets, random rows, and the proof that a result is one.
+// What the tests of row ops share: random rows and the proof that a result is one.
 #pragma once
 
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <random>
 #include <vector>
 
-#include "base/compute_pool.h"
-#include "tensor/cpu.h"
+#include "kernels/matmul_test_data.h"
 
 namespace baton::kernels::test {
-
-using tensor::Isa;
-
-inline std::vector<Isa> isas() {
-  std::vector<Isa> list = {Isa::kPortable};
-  if (tensor::detect_isa() >= Isa::kAvx2) list.push_back(Isa::kAvx2);
-  if (tensor::detect_isa() >= Isa::kAvx512) list.push_back(Isa::kAvx512);
-  return list;
-}
 
 inline std::vector<float> random_floats(int64_t count, unsigned seed, float deviation = 1, float mean = 0) {
   std::mt19937 generator(seed);
@@ -27,10 +16,6 @@ inline std::vector<float> random_floats(int64_t count, unsigned seed, float devi
   std::vector<float> values(static_cast<size_t>(count));
   for (float& v : values) v = normal(generator);
   return values;
-}
-
-inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 // Runs op(isa, pool, first row, rows) -> [rows, features] over all rows at once and row by row, on every Isa and 1 to 3
