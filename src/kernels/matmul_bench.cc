@@ -81,7 +81,21 @@ std::vector<std::byte> random_rows(DType dtype, int64_t elements) {
   }
   const auto& info = tensor::dtype_info(dtype);
   const uint16_t scale = tensor::float_to_f16(0.01f);
+  if (is_channel(dtype)) return bytes;
   for (size_t at = 0; at < bytes.size(); at += static_cast<size_t>(info.block_bytes)) {
+    if (is_fp8(dtype) || dtype == DType::kMxfp4 || dtype == DType::kInt4Group32) {
+      const float wide = 0.01f;
+      const uint16_t half = tensor::float_to_bf16(wide);
+      for (int i = scale_bytes(dtype); i < info.block_bytes && is_fp8(dtype); ++i) {
+        if ((bytes[at + static_cast<size_t>(i)] & std::byte{0x7f}) == std::byte{0x7f}) {
+          bytes[at + static_cast<size_t>(i)] ^= std::byte{0x40};  // no NaN
+        }
+      }
+      if (dtype == DType::kFp8Block) std::memcpy(bytes.data() + at, &wide, 4);
+      if (dtype == DType::kInt4Group32) std::memcpy(bytes.data() + at, &half, 2);
+      if (scale_bytes(dtype) == 1) bytes[at] = std::byte{120};
+      continue;
+    }
     if (info.block_elements == 1) {
       const float value = static_cast<float>(random() % 1024) / 4096.0f - 0.125f;
       const uint16_t half = dtype == DType::kF16 ? tensor::float_to_f16(value) : tensor::float_to_bf16(value);
@@ -122,6 +136,12 @@ void bench_format(DType dtype, KOrder order, const Options& options, const Limit
       return;
     }
     matrix->pack_rows(0, outputs, rows.data());
+    if (is_channel(dtype)) {
+      matrix->set_channel_scales(0, std::vector<float>(static_cast<size_t>(outputs), 0.01f));
+    }
+    if (dtype == DType::kInt8Static) {
+      matrix->set_static({.input_scale = 0.01f}, std::vector<int32_t>(static_cast<size_t>(outputs), 0));
+    }
     bytes += matrix->bytes();
     copies.push_back(std::move(*matrix));
   }
@@ -133,7 +153,8 @@ void bench_format(DType dtype, KOrder order, const Options& options, const Limit
   if (!activations) return;
   const auto multiply = [&](const PackedMatrix& w) { matmul(w, *activations, nullptr, y.data(), outputs, pool); };
   const auto run = [&](int64_t row_count, int runs, size_t used) {
-    activations->quantize(x.data(), features, row_count, features, activation_format(dtype), options.isa, pool);
+    activations->quantize(x.data(), features, row_count, features, activation_format(dtype), options.isa, pool,
+                          copies[0].static_quant());
     return best_seconds(runs, [&] {
       for (size_t i = 0; i < used; ++i) multiply(copies[i]);
     });
@@ -142,10 +163,11 @@ void bench_format(DType dtype, KOrder order, const Options& options, const Limit
   const double operations = 2.0 * static_cast<double>(outputs * features);
   const double eight = operations * 8 * static_cast<double>(copies.size()) / run(8, 2, copies.size());
   const double many = operations * kManyRows / run(kManyRows, 3, 1);
-  const double peak = dtype == DType::kBF16                          ? limits.bf16
-                      : tensor::dtype_info(dtype).block_elements > 1 ? limits.int8
-                                                                     : limits.f32;
-  fmt::print("{:6} {:10} 1 row {:6.1f} GB/s {:4.0f} %   8 rows {:7.1f} GOP/s   512 rows {:7.1f} GOP/s {:4.0f} %\n",
+  const auto format = activation_format(dtype);
+  const double peak = format == ActivationFormat::kBF16  ? limits.bf16
+                      : format == ActivationFormat::kF32 ? limits.f32
+                                                         : limits.int8;
+  fmt::print("{:12} {:10} 1 row {:6.1f} GB/s {:4.0f} %   8 rows {:7.1f} GOP/s   512 rows {:7.1f} GOP/s {:4.0f} %\n",
              tensor::dtype_name(dtype), order == KOrder::kTree ? "tree" : "sequential", one / 1e9,
              100 * one / limits.read, eight / 1e9, many / 1e9, 100 * many / peak);
 }
@@ -173,8 +195,10 @@ int run(int argc, char** argv) {
       "limits at {} threads: read {:.1f} GB/s, int8 {:.0f}, bf16 {:.0f}, f32 {:.0f} GOP/s; kernels: {}; W {} x {}\n",
       options.threads, limits.read / 1e9, limits.int8 / 1e9, limits.bf16 / 1e9, limits.f32 / 1e9,
       tensor::isa_name(options.isa), options.outputs, options.features);
-  for (DType dtype : {DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ8_0, DType::kQ4_K, DType::kQ5_K,
-                      DType::kQ6_K, DType::kBF16, DType::kF16, DType::kF32}) {
+  for (DType dtype :
+       {DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ8_0, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K,
+        DType::kBF16, DType::kF16, DType::kF32, DType::kFp8Block, DType::kMxfp8, DType::kMxfp4, DType::kInt4Group32,
+        DType::kInt8Channel, DType::kInt4Channel, DType::kInt8Static}) {
     if (!options.filter.empty() && tensor::dtype_name(dtype).find(options.filter) == std::string_view::npos) continue;
     for (KOrder order : {KOrder::kSequential, KOrder::kTree}) bench_format(dtype, order, options, limits, pool);
   }
