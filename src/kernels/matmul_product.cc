@@ -15,10 +15,15 @@ namespace {
 constexpr int kMaxTilePanels = 4;
 
 TileFunction tile_function(const MatmulSpec& spec) {
-  TileFunction function = nullptr;
-  if (spec.isa == tensor::Isa::kAvx512) function = matmul_tile_avx512(spec.dtype);
-  if (spec.isa == tensor::Isa::kAvx2) function = matmul_tile_avx2(spec.dtype);
-  return function != nullptr ? function : matmul_tile_ref(spec.dtype);
+  switch (spec.isa) {
+    case tensor::Isa::kAvx512:
+      return matmul_tile_avx512(spec.dtype);
+    case tensor::Isa::kAvx2:
+      return matmul_tile_avx2(spec.dtype);
+    case tensor::Isa::kPortable:
+      break;
+  }
+  return matmul_tile_ref(spec.dtype);
 }
 
 // sums: [rows, stride]; y points at the first row and column.
