@@ -2,7 +2,10 @@
 // second), each beside what this machine can do, measured in the same run: reading memory, and vpdpbusd or fma in
 // registers. Weights of one row's run are larger than the caches.
 //
-//   matmul_bench [--threads N] [--isa NAME] [--filter TEXT] [--outputs N] [--features K] [--working-set-mb N]
+// Then experts and heads, as decode and absorbed MLA call them.
+//
+//   matmul_bench [--threads N] [--isa NAME] [--filter TEXT|experts|heads] [--outputs N] [--features K]
+//   [--working-set-mb N]
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -117,6 +120,17 @@ struct Limits {
   double read, int8, bf16, f32;
 };
 
+// A matrix of random weights, finished.
+PackedMatrix random_matrix(const MatmulSpec& spec, const std::vector<std::byte>& rows) {
+  auto matrix = PackedMatrix::reserve(spec);
+  if (!matrix) return {};
+  matrix->pack_rows(0, spec.out_features, rows.data());
+  if (is_channel(spec.dtype)) {
+    matrix->set_channel_scales(0, std::vector<float>(static_cast<size_t>(spec.out_features), 0.01f));
+  }
+  return std::move(*matrix);
+}
+
 void bench_format(DType dtype, KOrder order, const Options& options, const Limits& limits, ComputePool& pool) {
   const int64_t outputs = options.outputs, features = options.features;
   const MatmulSpec spec{.out_features = outputs,
@@ -130,20 +144,9 @@ void bench_format(DType dtype, KOrder order, const Options& options, const Limit
   std::vector<PackedMatrix> copies;
   size_t bytes = 0;
   while (copies.empty() || bytes < options.working_set_mb << 20) {
-    auto matrix = PackedMatrix::reserve(spec);
-    if (!matrix) {
-      fmt::print("{}: {}\n", tensor::dtype_name(dtype), matrix.error().to_string());
-      return;
-    }
-    matrix->pack_rows(0, outputs, rows.data());
-    if (is_channel(dtype)) {
-      matrix->set_channel_scales(0, std::vector<float>(static_cast<size_t>(outputs), 0.01f));
-    }
-    if (dtype == DType::kInt8Static) {
-      matrix->set_static({.input_scale = 0.01f}, std::vector<int32_t>(static_cast<size_t>(outputs), 0));
-    }
-    bytes += matrix->bytes();
-    copies.push_back(std::move(*matrix));
+    copies.push_back(random_matrix(spec, rows));
+    if (copies.back().bytes() == 0) return;  // a shape that the format can't hold
+    bytes += copies.back().bytes();
   }
   constexpr int64_t kManyRows = 512;
   std::vector<float> x(static_cast<size_t>(kManyRows * features), 0.5f);
@@ -170,6 +173,65 @@ void bench_format(DType dtype, KOrder order, const Options& options, const Limit
   fmt::print("{:12} {:10} 1 row {:6.1f} GB/s {:4.0f} %   8 rows {:7.1f} GOP/s   512 rows {:7.1f} GOP/s {:4.0f} %\n",
              tensor::dtype_name(dtype), order == KOrder::kTree ? "tree" : "sequential", one / 1e9,
              100 * one / limits.read, eight / 1e9, many / 1e9, 100 * many / peak);
+}
+
+// A step of decode over experts: 8 of 64 matrices of 2048 x 2048, one row each, in one call; and in a call each.
+void bench_experts(DType dtype, const Options& options, const Limits& limits, ComputePool& pool) {
+  constexpr int64_t kSize = 2048, kExperts = 64, kUsed = 8;
+  const auto rows = random_rows(dtype, kSize * kSize);
+  const MatmulSpec spec{.out_features = kSize, .in_features = kSize, .dtype = dtype, .isa = options.isa};
+  std::vector<PackedMatrix> experts;
+  for (int64_t i = 0; i < kExperts; ++i) experts.push_back(random_matrix(spec, rows));
+  const std::vector<float> x(static_cast<size_t>(kUsed * kSize), 0.5f);
+  std::vector<float> y(x.size());
+  auto activations = ActivationBuffer::allocate(kUsed, kSize);
+  if (!activations) return;
+  const auto gigabytes = [&](bool together) {
+    const double seconds = best_seconds(5, [&] {
+      for (size_t first = 0; first < kExperts; first += kUsed) {
+        MatmulGroup groups[kUsed];
+        for (size_t i = 0; i < kUsed; ++i) {
+          groups[i] = {.w = &experts[first + i], .row_begin = static_cast<int64_t>(i), .row_count = 1};
+        }
+        activations->quantize(x.data(), kSize, kUsed, kSize, activation_format(dtype), options.isa, pool);
+        for (size_t i = 0; i < kUsed && !together; ++i) {
+          matmul_groups({groups + i, 1}, *activations, y.data(), kSize, pool);
+        }
+        if (together) matmul_groups(groups, *activations, y.data(), kSize, pool);
+      }
+    });
+    return static_cast<double>(kExperts) * static_cast<double>(experts[0].bytes()) / seconds;
+  };
+  const double together = gigabytes(true), apart = gigabytes(false);
+  fmt::print("{:12} 8 experts x 1 row: one call {:6.1f} GB/s {:4.0f} %   8 calls {:6.1f} GB/s {:4.0f} %\n",
+             tensor::dtype_name(dtype), together / 1e9, 100 * together / limits.read, apart / 1e9,
+             100 * apart / limits.read);
+}
+
+// Absorbed MLA of one layer: 128 heads of 512 x 128, quantising included.
+void bench_heads(DType dtype, const Options& options, const Limits& limits, ComputePool& pool) {
+  constexpr int64_t kHeads = 128, kOutputs = 512, kInputs = 128;
+  const auto rows = random_rows(dtype, kOutputs * kInputs);
+  const MatmulSpec spec{.out_features = kOutputs, .in_features = kInputs, .dtype = dtype, .isa = options.isa};
+  std::vector<PackedMatrix> heads;
+  for (int64_t i = 0; i < kHeads * 4; ++i) heads.push_back(random_matrix(spec, rows));  // four layers: beyond L2
+  for (int64_t row_count : {1, 64}) {
+    const std::vector<float> x(static_cast<size_t>(row_count * kHeads * kInputs), 0.5f);
+    std::vector<float> y(static_cast<size_t>(row_count * kHeads * kOutputs));
+    auto scratch = ActivationBuffer::allocate(row_count * kHeads, kInputs);
+    if (!scratch) return;
+    const double seconds = best_seconds(5, [&] {
+      for (size_t layer = 0; layer < 4; ++layer) {
+        matmul_heads(std::span(heads).subspan(layer * kHeads, kHeads), x.data(), kHeads * kInputs, row_count, y.data(),
+                     kHeads * kOutputs, *scratch, pool);
+      }
+    });
+    const double bytes = static_cast<double>(heads.size()) * static_cast<double>(heads[0].bytes());
+    const double operations = 2.0 * static_cast<double>(std::ssize(heads) * kOutputs * kInputs * row_count);
+    fmt::print("{:12} 128 heads of 512 x 128, {:3} rows: {:6.1f} GB/s {:4.0f} %   {:7.1f} GOP/s\n",
+               tensor::dtype_name(dtype), row_count, bytes / seconds / 1e9, 100 * bytes / seconds / limits.read,
+               operations / seconds / 1e9);
+  }
 }
 
 int run(int argc, char** argv) {
@@ -201,6 +263,16 @@ int run(int argc, char** argv) {
         DType::kInt8Channel, DType::kInt4Channel, DType::kInt8Static}) {
     if (!options.filter.empty() && tensor::dtype_name(dtype).find(options.filter) == std::string_view::npos) continue;
     for (KOrder order : {KOrder::kSequential, KOrder::kTree}) bench_format(dtype, order, options, limits, pool);
+  }
+  const auto wanted = [&](DType dtype, std::string_view kind) {
+    return options.filter.empty() || options.filter == kind ||
+           tensor::dtype_name(dtype).find(options.filter) != std::string_view::npos;
+  };
+  for (DType dtype : {DType::kMxfp4, DType::kInt4Group32, DType::kFp8Block, DType::kInt4Channel}) {
+    if (wanted(dtype, "experts")) bench_experts(dtype, options, limits, pool);
+  }
+  for (DType dtype : {DType::kBF16, DType::kF32}) {
+    if (wanted(dtype, "heads")) bench_heads(dtype, options, limits, pool);
   }
   return 0;
 }
