@@ -120,15 +120,21 @@ struct Limits {
   double read, int8, bf16, f32;
 };
 
-// A matrix of random weights, finished.
-PackedMatrix random_matrix(const MatmulSpec& spec, const std::vector<std::byte>& rows) {
-  auto matrix = PackedMatrix::reserve(spec);
-  if (!matrix) return {};
-  matrix->pack_rows(0, spec.out_features, rows.data());
-  if (is_channel(spec.dtype)) {
-    matrix->set_channel_scales(0, std::vector<float>(static_cast<size_t>(spec.out_features), 0.01f));
+// Matrices of the same random weights in one allocation; none when the format can't hold the shape.
+std::vector<PackedMatrix> random_matrices(const MatmulSpec& spec, int64_t count) {
+  auto matrices = PackedMatrix::reserve_many(spec, count);
+  if (!matrices) {
+    fmt::print("{}: {}\n", tensor::dtype_name(spec.dtype), matrices.error().to_string());
+    return {};
   }
-  return std::move(*matrix);
+  const auto rows = random_rows(spec.dtype, spec.out_features * spec.in_features);
+  for (PackedMatrix& matrix : *matrices) {
+    matrix.pack_rows(0, spec.out_features, rows.data());
+    if (is_channel(spec.dtype)) {
+      matrix.set_channel_scales(0, std::vector<float>(static_cast<size_t>(spec.out_features), 0.01f));
+    }
+  }
+  return std::move(*matrices);
 }
 
 void bench_format(DType dtype, KOrder order, const Options& options, const Limits& limits, ComputePool& pool) {
@@ -139,15 +145,11 @@ void bench_format(DType dtype, KOrder order, const Options& options, const Limit
                         .k_order = order,
                         .tree_unit = order == KOrder::kTree ? 256 : 0,
                         .isa = options.isa};
-  const auto rows = random_rows(dtype, outputs * features);
   // Enough copies that one row's weights come from memory, not from a cache.
-  std::vector<PackedMatrix> copies;
-  size_t bytes = 0;
-  while (copies.empty() || bytes < options.working_set_mb << 20) {
-    copies.push_back(random_matrix(spec, rows));
-    if (copies.back().bytes() == 0) return;  // a shape that the format can't hold
-    bytes += copies.back().bytes();
-  }
+  const size_t file_bytes = static_cast<size_t>(tensor::dtype_bytes(dtype, outputs * features));
+  const auto copies = random_matrices(spec, 1 + static_cast<int64_t>((options.working_set_mb << 20) / file_bytes));
+  if (copies.empty()) return;
+  const size_t bytes = copies.size() * copies[0].bytes();
   constexpr int64_t kManyRows = 512;
   std::vector<float> x(static_cast<size_t>(kManyRows * features), 0.5f);
   for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 255) / 127.0f - 1.0f;
@@ -178,10 +180,9 @@ void bench_format(DType dtype, KOrder order, const Options& options, const Limit
 // A step of decode over experts: 8 of 64 matrices of 2048 x 2048, one row each, in one call; and in a call each.
 void bench_experts(DType dtype, const Options& options, const Limits& limits, ComputePool& pool) {
   constexpr int64_t kSize = 2048, kExperts = 64, kUsed = 8;
-  const auto rows = random_rows(dtype, kSize * kSize);
-  const MatmulSpec spec{.out_features = kSize, .in_features = kSize, .dtype = dtype, .isa = options.isa};
-  std::vector<PackedMatrix> experts;
-  for (int64_t i = 0; i < kExperts; ++i) experts.push_back(random_matrix(spec, rows));
+  const auto experts =
+      random_matrices({.out_features = kSize, .in_features = kSize, .dtype = dtype, .isa = options.isa}, kExperts);
+  if (experts.empty()) return;
   const std::vector<float> x(static_cast<size_t>(kUsed * kSize), 0.5f);
   std::vector<float> y(x.size());
   auto activations = ActivationBuffer::allocate(kUsed, kSize);
@@ -211,17 +212,17 @@ void bench_experts(DType dtype, const Options& options, const Limits& limits, Co
 // Absorbed MLA of one layer: 128 heads of 512 x 128, quantising included.
 void bench_heads(DType dtype, const Options& options, const Limits& limits, ComputePool& pool) {
   constexpr int64_t kHeads = 128, kOutputs = 512, kInputs = 128;
-  const auto rows = random_rows(dtype, kOutputs * kInputs);
-  const MatmulSpec spec{.out_features = kOutputs, .in_features = kInputs, .dtype = dtype, .isa = options.isa};
-  std::vector<PackedMatrix> heads;
-  for (int64_t i = 0; i < kHeads * 4; ++i) heads.push_back(random_matrix(spec, rows));  // four layers: beyond L2
+  constexpr int64_t kLayers = 4;  // more than the caches hold
+  const auto heads = random_matrices(
+      {.out_features = kOutputs, .in_features = kInputs, .dtype = dtype, .isa = options.isa}, kHeads * kLayers);
+  if (heads.empty()) return;
   for (int64_t row_count : {1, 64}) {
     const std::vector<float> x(static_cast<size_t>(row_count * kHeads * kInputs), 0.5f);
     std::vector<float> y(static_cast<size_t>(row_count * kHeads * kOutputs));
     auto scratch = ActivationBuffer::allocate(row_count * kHeads, kInputs);
     if (!scratch) return;
     const double seconds = best_seconds(5, [&] {
-      for (size_t layer = 0; layer < 4; ++layer) {
+      for (size_t layer = 0; layer < kLayers; ++layer) {
         matmul_heads(std::span(heads).subspan(layer * kHeads, kHeads), x.data(), kHeads * kInputs, row_count, y.data(),
                      kHeads * kOutputs, *scratch, pool);
       }

@@ -68,6 +68,37 @@ TEST(PackedMatrix, PackedInRangesByThreadsIsTheSame) {
   }
 }
 
+// Matrices of one allocation do not share bytes, and outlive each other.
+TEST(PackedMatrix, ManyInOneAllocationAreEachTheirOwn) {
+  Random random(17);
+  ComputePool pool({.threads = 1});
+  for (DType dtype : all_types()) {
+    const MatmulSpec spec{.out_features = 21, .in_features = 256, .dtype = dtype, .isa = isas().back()};
+    const auto x = random_floats(random, 256);
+    std::vector<std::vector<float>> expected;
+    PackedMatrix last;
+    {
+      auto many = PackedMatrix::reserve_many(spec, 3);
+      ASSERT_TRUE(many.has_value());
+      ASSERT_EQ(many->size(), 3u);
+      for (auto& matrix : *many) {
+        const auto bytes = random_weights(random, dtype, 21 * 256);
+        fill(matrix, bytes);
+        expected.push_back(multiply(pack(spec, bytes), x, 1, pool));
+      }
+      for (size_t i = 0; i < 3; ++i) {
+        EXPECT_EQ(reinterpret_cast<uintptr_t>((*many)[i].data()) % 64, 0u);
+        EXPECT_TRUE(same_bits(expected[i], multiply((*many)[i], x, 1, pool))) << tensor::dtype_name(dtype) << i;
+      }
+      last = std::move((*many)[2]);
+    }
+    EXPECT_TRUE(same_bits(expected[2], multiply(last, x, 1, pool))) << tensor::dtype_name(dtype);
+  }
+  EXPECT_TRUE(PackedMatrix::reserve_many({.out_features = 4, .in_features = 4}, 0).has_value());
+  EXPECT_FALSE(PackedMatrix::reserve_many({.out_features = 4, .in_features = 4}, -1).has_value());
+  EXPECT_FALSE(PackedMatrix::reserve_many({.out_features = 4, .in_features = 4}, int64_t{1} << 60).has_value());
+}
+
 // Weights stay in their bit width: the packed form may cost 3 % over the file at most (scales of q4_k, q5_k).
 TEST(PackedMatrix, StaysAsSmallAsTheFile) {
   for (DType dtype : all_types()) {
