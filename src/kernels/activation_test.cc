@@ -75,10 +75,10 @@ void expect_same(const ActivationBuffer& a, const ActivationBuffer& b, const std
   same(a.values(), b.values(), rows * static_cast<size_t>(a.row_stride_bytes()));
   if (a.scales_per_row() == 0) return;
   same(a.scales(), b.scales(), rows * static_cast<size_t>(a.scales_per_row()) * 4);
-  same(a.group_sums(), b.group_sums(), rows * features / 32 * 4);
+  same(a.group_sums(), b.group_sums(), rows * static_cast<size_t>(a.sums_per_row()) * 4);
   if (a.format() == ActivationFormat::kInt8Group32)
     same(a.scaled_sums(), b.scaled_sums(), rows * features / 32 * 4);
-  else
+  else if (a.format() == ActivationFormat::kInt8Group256)
     same(a.short_sums(), b.short_sums(), rows * features / 256 * ActivationBuffer::kShortSums * 2);
 }
 
@@ -93,10 +93,15 @@ TEST(Activation, HasTheSameBitsOnEveryInstructionSet) {
       if (trial % 2 == 0) value = std::ldexp(value, static_cast<int>(random() % 250) - 140);
       if (trial % 5 == 4 && random() % 64 == 0) value = std::bit_cast<float>(static_cast<uint32_t>(random()));
     }
-    for (auto format : {ActivationFormat::kInt8Group32, ActivationFormat::kInt8Group256, ActivationFormat::kBF16}) {
-      const auto first = quantize(x, 3, features, format, Isa::kPortable, pool);
+    const StaticQuant quant{.input_scale = std::ldexp(0.7f, trial - 30), .input_offset = trial * 5 - 128};
+    for (auto format : {ActivationFormat::kInt8Group32, ActivationFormat::kInt8Group256, ActivationFormat::kBF16,
+                        ActivationFormat::kInt8Row, ActivationFormat::kInt8Static}) {
+      // Whole rows may have any length.
+      const bool whole = format == ActivationFormat::kInt8Row || format == ActivationFormat::kInt8Static;
+      const int64_t count = whole ? features - trial : features;
+      const auto first = quantize(x, 3, count, format, Isa::kPortable, pool, quant);
       for (Isa isa : isas())
-        expect_same(first, quantize(x, 3, features, format, isa, pool), std::string(tensor::isa_name(isa)));
+        expect_same(first, quantize(x, 3, count, format, isa, pool, quant), std::string(tensor::isa_name(isa)));
     }
   }
 }
@@ -119,6 +124,61 @@ TEST(Activation, ZeroGroupsHaveScaleZeroAndWildOnesBecomeNan) {
     for (int k = 0; k < 128; ++k) EXPECT_EQ(codes[k], 0);
     EXPECT_EQ(codes[130], 127);
     EXPECT_EQ(codes[131], -127);
+  }
+}
+
+// One scale for the row: its largest value is 127, ties go to even, zeros fill up to 8.
+TEST(Activation, WholeRowsHaveOneScale) {
+  ComputePool pool({.threads = 1});
+  for (Isa isa : isas()) {
+    std::vector<float> x(37, 0.0f);
+    x[3] = 254.0f;
+    x[20] = -254.0f;
+    x[33] = 1.0f;
+    x[34] = 3.0f;
+    x[36] = -5.0f;
+    const auto buffer = quantize(x, 1, 37, ActivationFormat::kInt8Row, isa, pool);
+    const auto* codes = reinterpret_cast<const int8_t*>(buffer.values());
+    EXPECT_EQ(buffer.row_stride_bytes(), 40);
+    EXPECT_EQ(buffer.scales_per_row(), 1);
+    EXPECT_EQ(buffer.scales()[0], 2.0f);
+    EXPECT_EQ(codes[3], 127);
+    EXPECT_EQ(codes[20], -127);
+    EXPECT_EQ(codes[33], 0);
+    EXPECT_EQ(codes[34], 2);
+    EXPECT_EQ(codes[36], -2);
+    for (int k = 37; k < 40; ++k) EXPECT_EQ(codes[k], 0);
+    EXPECT_EQ(buffer.group_sums()[0], 0);
+    // A NaN or an infinity anywhere makes the row zeros of scale NaN; nothing at all makes zeros of scale 0.
+    for (float wild : {kNan, kInfinity, -kInfinity}) {
+      auto bad = x;
+      bad[35] = wild;
+      const auto zeros = quantize(bad, 1, 37, ActivationFormat::kInt8Row, isa, pool);
+      EXPECT_TRUE(std::isnan(zeros.scales()[0]));
+      EXPECT_EQ(static_cast<int8_t>(zeros.values()[3]), 0);
+    }
+    EXPECT_EQ(quantize(std::vector<float>(37, 0.0f), 1, 37, ActivationFormat::kInt8Row, isa, pool).scales()[0], 0.0f);
+  }
+}
+
+TEST(Activation, StaticCodesFollowTheCheckpoint) {
+  ComputePool pool({.threads = 1});
+  const StaticQuant quant{.input_scale = 0.5f, .input_offset = 10};
+  const std::vector<float> x{0.0f, 0.25f, 0.75f, -0.25f, 58.5f, 59.0f, 1e30f, -69.0f, -69.5f, -1e30f, 1e-40f};
+  const std::vector<int> expected{10, 10, 12, 10, 127, 127, 127, -128, -128, -128, 10};
+  for (Isa isa : isas()) {
+    const auto buffer = quantize(x, 1, 11, ActivationFormat::kInt8Static, isa, pool, quant);
+    for (size_t k = 0; k < x.size(); ++k) {
+      EXPECT_EQ(reinterpret_cast<const int8_t*>(buffer.values())[k], expected[k]) << k << " " << tensor::isa_name(isa);
+    }
+    EXPECT_EQ(buffer.scales()[0], 1.0f);
+    for (float wild : {kNan, kInfinity, -kInfinity}) {
+      auto bad = x;
+      bad[10] = wild;
+      const auto zeros = quantize(bad, 1, 11, ActivationFormat::kInt8Static, isa, pool, quant);
+      EXPECT_TRUE(std::isnan(zeros.scales()[0]));
+      EXPECT_EQ(static_cast<int8_t>(zeros.values()[0]), 0);
+    }
   }
 }
 

@@ -57,9 +57,15 @@ std::vector<KSegment> k_segments(const MatmulSpec& spec);
 class PackedMatrix {
  public:
   PackedMatrix() = default;
+  PackedMatrix(PackedMatrix&&) = default;
+  PackedMatrix& operator=(PackedMatrix&&) = default;
   // Reserves the packed layout; fill it with pack_rows before use, and call finish. Rejects a K that the format can't
   // hold: whole blocks; for the channel formats few enough that the int32 sum of a row can't overflow (131072).
   static Result<PackedMatrix> reserve(const MatmulSpec& spec);
+  // `count` matrices in one allocation, which lives as long as the last of them: experts and heads. Alone, small ones
+  // would lie outside huge pages (a third of the read speed), and a model's experts can be more than the mappings that
+  // a process may have.
+  static Result<std::vector<PackedMatrix>> reserve_many(const MatmulSpec& spec, int64_t count);
   // Packs rows [row_begin, row_begin + row_count) from the file's row-major bytes (dtype_bytes(dtype, K) a row).
   // row_begin must be a multiple of kPanelRows; row_count too, except at the end. Different ranges may be packed by
   // different threads at once.
@@ -76,11 +82,11 @@ class PackedMatrix {
   Result<void> finish() const;
 
   const MatmulSpec& spec() const { return spec_; }
-  const std::byte* data() const { return data_.data(); }
-  size_t bytes() const { return data_.size(); }
+  const std::byte* data() const { return data_; }
+  size_t bytes() const { return static_cast<size_t>(layout_.panels * layout_.panel_bytes); }
   // Channel formats: [N], filled up to whole panels. quant_bias: int8_static alone, else null.
-  const float* channel_scales() const { return channel_scales_.as<float>(); }
-  const int32_t* quant_bias() const { return quant_bias_.as<int32_t>(); }
+  const float* channel_scales() const { return channel_scales_; }
+  const int32_t* quant_bias() const { return quant_bias_; }
   StaticQuant static_quant() const { return static_quant_; }
   // Where the parts of a panel lie (panel_layout.h).
   const PanelLayout& layout() const { return layout_; }
@@ -94,8 +100,11 @@ class PackedMatrix {
   PanelLayout layout_;
   std::vector<KSegment> segments_;
   bool uses_onednn_ = false;
-  tensor::Buffer data_;
-  tensor::Buffer channel_scales_, quant_bias_;
+  // Shared by the matrices of one reserve_many; the pointers are into it.
+  std::shared_ptr<tensor::Buffer> storage_;
+  std::byte* data_ = nullptr;
+  float* channel_scales_ = nullptr;
+  int32_t* quant_bias_ = nullptr;
   StaticQuant static_quant_;
   int64_t first_bad_block_ = kNoBadBlock;  // row * blocks of a row + block; packing threads lower it
 

@@ -1,39 +1,24 @@
 // Tiles for AVX2. A panel is worked on as two halves of 8 rows of W. vpmaddubsw adds two products in 16 bits: exact for
 // codes up to 6 bits, whose sums also stay in range for a few steps; q8_0 multiplies |w| by x with the sign of w, whose
 // pair is at most 2 * 128 * 127 = 32512. Formulas: matmul_ref.cc.
-#include <immintrin.h>
+#include "kernels/matmul_avx2.h"
 
-#include <cstring>
-
-#include "kernels/matmul_tile_split.h"
+#include "kernels/matmul_scaled_tiles.h"
 
 namespace baton::kernels {
 namespace {
 
 using tensor::DType;
 
-#define BATON_UNROLL _Pragma("clang loop unroll(full)")
-
-[[gnu::always_inline]] inline __m256i load256(const std::byte* bytes) {
-  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes));
-}
-[[gnu::always_inline]] inline __m128i load128(const std::byte* bytes) {
-  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
-}
-[[gnu::always_inline]] inline __m256i broadcast32(const void* bytes) {
-  int32_t value;
-  std::memcpy(&value, bytes, sizeof(value));
-  return _mm256_set1_epi32(value);
-}
-[[gnu::always_inline]] inline __m256 load_f16(const std::byte* bytes) { return _mm256_cvtph_ps(load128(bytes)); }
 [[gnu::always_inline]] inline __m256i shift(__m256i v, int left) {
   return left >= 0 ? _mm256_slli_epi16(v, left) : _mm256_srli_epi16(v, -left);
 }
 
 // The codes of steps 2 * line and 2 * line + 1 of a group, 8 rows.
-template <int kBits>
+template <DType kType>
 [[gnu::always_inline]] inline void load_codes(const std::byte* codes, const std::byte* high, int line, __m256i& even,
                                               __m256i& odd) {
+  constexpr int kBits = code_bits(kType);
   if constexpr (kBits == 8) {
     const __m256i sign = _mm256_set1_epi8(static_cast<char>(0x80));
     even = _mm256_xor_si256(load256(codes + line * 128), sign);  // back to the signed value
@@ -44,6 +29,12 @@ template <int kBits>
   const __m256i both = load256(codes + line * 64);
   even = _mm256_and_si256(both, nibble);
   odd = _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble);
+  if constexpr (kType == DType::kMxfp4) {  // twice the value, plus 16
+    const __m256i table =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4));
+    even = _mm256_shuffle_epi8(table, even);
+    odd = _mm256_shuffle_epi8(table, odd);
+  }
   if constexpr (kBits == 5) {
     const __m256i bit = _mm256_set1_epi8(0x10);
     const __m256i bits = load256(high);
@@ -59,7 +50,11 @@ template <int kBits>
 }
 
 // Lines (of 8 inputs, 4 products to a 16-bit lane) whose sum fits in 16 bits: 4 * 15 * 127 * 4, 4 * 31 * 127 * 2, ...
-constexpr int lines_in_16_bits(int bits) { return bits == 4 ? 4 : bits == 5 ? 2 : 1; }
+// A code of mxfp4 is at most 28.
+constexpr int lines_in_16_bits(DType dtype) {
+  if (dtype == DType::kMxfp4 || code_bits(dtype) == 5) return 2;
+  return code_bits(dtype) == 4 ? 4 : 1;
+}
 
 // sums[r][h] += codes of lines [begin, end) of a group of the record . x, h a half of the panel; x points at the
 // record's first input.
@@ -75,7 +70,7 @@ template <DType kType, int R>
     __m256i words[R] = {};
     BATON_UNROLL for (int line = begin; line < end; ++line) {
       __m256i even, odd;
-      load_codes<kBits>(codes, high, line, even, odd);
+      load_codes<kType>(codes, high, line, even, odd);
       BATON_UNROLL for (int r = 0; r < R; ++r) {
         const std::byte* at = x[r] + group * 32 + line * 8;
         const __m256i x_even = broadcast32(at), x_odd = broadcast32(at + 4);
@@ -87,7 +82,7 @@ template <DType kType, int R>
         } else {
           words[r] = _mm256_add_epi16(words[r], _mm256_maddubs_epi16(even, x_even));
           words[r] = _mm256_add_epi16(words[r], _mm256_maddubs_epi16(odd, x_odd));
-          if ((line + 1) % lines_in_16_bits(kBits) == 0) {
+          if ((line + 1) % lines_in_16_bits(kType) == 0) {
             sums[r][h] = _mm256_add_epi32(sums[r][h], _mm256_madd_epi16(words[r], ones));
             words[r] = _mm256_setzero_si256();
           }
@@ -97,60 +92,16 @@ template <DType kType, int R>
   }
 }
 
-template <int R>
-[[gnu::always_inline]] inline void set_rows(const MatmulTile& t, int row, const std::byte* (&x)[R]) {
-  BATON_UNROLL for (int r = 0; r < R; ++r) x[r] = t.x + (row + r) * t.x_stride;
+// The scales of half of a record's 16 rows, as block_scale has them.
+template <DType kType>
+[[gnu::always_inline]] inline __m256 load_scales(const std::byte* scales, int h) {
+  const std::byte* at = scales + h * 8 * scale_bytes(kType);
+  if constexpr (kType == DType::kMxfp4) return load_e8m0<-1>(at);
+  if constexpr (kType == DType::kInt4Group32) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load128(at)), 16));
+  }
+  return load_f16(at);
 }
-
-template <int R>
-[[gnu::always_inline]] inline void store(const MatmulTile& t, int row, int panel, const __m256 (&acc)[R][2]) {
-  BATON_UNROLL for (int r = 0; r < R; ++r) {
-    float* out = t.out + (row + r) * t.panel_count * 16 + panel * 16;
-    _mm256_store_ps(out, acc[r][0]);
-    _mm256_store_ps(out + 8, acc[r][1]);
-  }
-}
-
-// acc = acc of an earlier segment + acc, `merges` times; see KSegment.
-template <int R>
-struct SumStack {
-  int depth = 0;
-  __m256 sums[kMaxMergeDepth][R][2];
-
-  [[gnu::always_inline]] void merge(int merges, __m256 (&acc)[R][2]) {
-    for (; merges > 0; --merges) {
-      --depth;
-      BATON_UNROLL for (int r = 0; r < R; ++r) {
-        BATON_UNROLL for (int h = 0; h < 2; ++h) acc[r][h] = _mm256_add_ps(sums[depth][r][h], acc[r][h]);
-      }
-    }
-  }
-  [[gnu::always_inline]] void push(const __m256 (&acc)[R][2]) {
-    BATON_UNROLL for (int r = 0; r < R; ++r) { BATON_UNROLL for (int h = 0; h < 2; ++h) sums[depth][r][h] = acc[r][h]; }
-    ++depth;
-  }
-};
-
-// Kernel::add_range adds the products of a range of K to acc; this goes through the segments with it.
-template <typename Kernel>
-struct Segmented {
-  template <int R, int P>
-  static void run(const MatmulTile& t, int row, int panel_index) {
-    static_assert(P == 1);
-    const std::byte* panel = t.panels + panel_index * Kernel::panel_step(t);
-    const std::byte* x[R];
-    set_rows<R>(t, row, x);
-    SumStack<R> stack;
-    for (int i = 0;; ++i) {
-      const KSegment& segment = t.segments[i];
-      __m256 acc[R][2] = {};
-      Kernel::template add_range<R>(t, row, panel, x, segment.begin, segment.end, acc);
-      stack.merge(segment.merges, acc);
-      if (i + 1 == t.segment_count) return store<R>(t, row, panel_index, acc);
-      stack.push(acc);
-    }
-  }
-};
 
 template <DType kType>
 struct Group32 {
@@ -176,7 +127,7 @@ struct Group32 {
       }
       dot_lines<kType, R>(record, 0, 0, 4, x, sums);
       BATON_UNROLL for (int h = 0; h < 2; ++h) {
-        const __m256 scale = load_f16(record + layout.scales + h * 16);
+        const __m256 scale = load_scales<kType>(record + layout.scales, h);
         BATON_UNROLL for (int r = 0; r < R; ++r) {
           const __m256 xs = _mm256_set1_ps(t.x_scales[(row + r) * groups + g]);
           acc[r][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums[r][h]), _mm256_mul_ps(scale, xs), acc[r][h]);
@@ -341,6 +292,17 @@ TileFunction matmul_tile_avx2(DType dtype) {
       return run_tile<Segmented<Group256<DType::kQ5_K>>, 2, 1, 1>;
     case DType::kQ6_K:
       return run_tile<Segmented<Group256<DType::kQ6_K>>, 2, 1, 1>;
+    case DType::kMxfp4:
+      return run_tile<Segmented<Group32<DType::kMxfp4>>, 2, 1, 1>;
+    case DType::kInt4Group32:
+      return run_tile<Segmented<Group32<DType::kInt4Group32>>, 2, 1, 1>;
+    case DType::kFp8Block:
+    case DType::kMxfp8:
+      return fp8_tile_avx2(dtype);
+    case DType::kInt8Channel:
+    case DType::kInt4Channel:
+    case DType::kInt8Static:
+      return channel_tile_avx2(dtype);
     default:
       return nullptr;
   }

@@ -79,8 +79,8 @@ struct Channel {
 }  // namespace
 
 TileFunction channel_tile_avx512(DType dtype) {
-  if (dtype == DType::kInt4Channel) return run_tile<Channel<DType::kInt4Channel>, 4, 2, 2>;
-  return run_tile<Channel<DType::kInt8Channel>, 4, 2, 2>;
+  if (dtype == DType::kInt4Channel) return run_tile<Channel<DType::kInt4Channel>, 4, 2, 1>;
+  return run_tile<Channel<DType::kInt8Channel>, 4, 2, 1>;
 }
 
 }  // namespace baton::kernels

@@ -15,10 +15,15 @@ namespace {
 constexpr int kMaxTilePanels = 4;
 
 TileFunction tile_function(const MatmulSpec& spec) {
-  TileFunction function = nullptr;
-  if (spec.isa == tensor::Isa::kAvx512) function = matmul_tile_avx512(spec.dtype);
-  if (spec.isa == tensor::Isa::kAvx2) function = matmul_tile_avx2(spec.dtype);
-  return function != nullptr ? function : matmul_tile_ref(spec.dtype);
+  switch (spec.isa) {
+    case tensor::Isa::kAvx512:
+      return matmul_tile_avx512(spec.dtype);
+    case tensor::Isa::kAvx2:
+      return matmul_tile_avx2(spec.dtype);
+    case tensor::Isa::kPortable:
+      break;
+  }
+  return matmul_tile_ref(spec.dtype);
 }
 
 // sums: [rows, stride]; y points at the first row and column.
@@ -40,7 +45,7 @@ void set_rows(const MatmulProduct& p, MatmulTile& tile, int64_t row) {
   const ActivationBuffer& x = *p.x;
   const int64_t features = x.features();
   const int64_t at = p.row_begin + row;
-  tile.rows = static_cast<int>(std::min<int64_t>(kTileRows, p.row_count - row));
+  tile.rows = static_cast<int>(std::min<int64_t>(rows_per_tile(p.w->spec().dtype), p.row_count - row));
   tile.x = x.values() + at * x.row_stride_bytes();
   tile.x_scales = x.scales() + at * x.scales_per_row();
   tile.sums = x.group_sums() + at * x.sums_per_row();
@@ -61,7 +66,7 @@ void set_panels(const PackedMatrix& w, MatmulTile& tile, int64_t panel) {
 void multiply_with_tiles(const MatmulProduct& p, int64_t row_begin, int64_t panel_begin, int64_t panel_end) {
   const MatmulSpec& spec = p.w->spec();
   const TileFunction function = tile_function(spec);
-  alignas(64) float sums[kTileRows * kMaxTilePanels * PackedMatrix::kPanelRows];
+  alignas(64) float sums[kMaxTileRows * kMaxTilePanels * PackedMatrix::kPanelRows];
   MatmulTile tile;
   tile.layout = &p.w->layout();
   tile.features = spec.in_features;
@@ -74,7 +79,7 @@ void multiply_with_tiles(const MatmulProduct& p, int64_t row_begin, int64_t pane
     const int64_t column = panel * PackedMatrix::kPanelRows;
     const int64_t width = tile.panel_count * PackedMatrix::kPanelRows;
     const int64_t columns = std::min(width, spec.out_features - column);
-    for (int64_t row = row_begin; row < p.row_count; row += kTileRows) {
+    for (int64_t row = row_begin; row < p.row_count; row += rows_per_tile(spec.dtype)) {
       set_rows(p, tile, row);
       function(tile);
       store_columns(sums, width, p.bias == nullptr ? nullptr : p.bias + column, p.y + row * p.y_stride + column,

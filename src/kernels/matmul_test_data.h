@@ -107,19 +107,25 @@ inline void set_static_values(PackedMatrix& matrix, const std::vector<std::byte>
   matrix.set_static(quant, bias);
 }
 
-inline PackedMatrix pack(const MatmulSpec& spec, const std::vector<std::byte>& bytes) {
-  auto matrix = PackedMatrix::reserve(spec);
-  EXPECT_TRUE(matrix.has_value()) << (matrix ? "" : matrix.error().to_string());
-  matrix->pack_rows(0, spec.out_features, bytes.data());
+// Packs all rows and finishes.
+inline void fill(PackedMatrix& matrix, const std::vector<std::byte>& bytes) {
+  const MatmulSpec& spec = matrix.spec();
+  matrix.pack_rows(0, spec.out_features, bytes.data());
   if (is_channel(spec.dtype)) {
     Random random(99);
     auto scales = random_floats(random, spec.out_features);
     for (auto& scale : scales) scale *= 0.01f;
-    matrix->set_channel_scales(0, scales);
+    matrix.set_channel_scales(0, scales);
   }
-  if (spec.dtype == DType::kInt8Static) set_static_values(*matrix, bytes);
-  const auto sound = matrix->finish();
+  if (spec.dtype == DType::kInt8Static) set_static_values(matrix, bytes);
+  const auto sound = matrix.finish();
   EXPECT_TRUE(sound.has_value()) << (sound ? "" : sound.error().to_string());
+}
+
+inline PackedMatrix pack(const MatmulSpec& spec, const std::vector<std::byte>& bytes) {
+  auto matrix = PackedMatrix::reserve(spec);
+  EXPECT_TRUE(matrix.has_value()) << (matrix ? "" : matrix.error().to_string());
+  fill(*matrix, bytes);
   return std::move(*matrix);
 }
 

@@ -1,4 +1,4 @@
-// The inner products of one tile: at most 4 rows of x and a few panels of W over all of K. Each instruction set has one
+// The inner products of one tile: a few rows of x and a few panels of W over all of K. Each instruction set has one
 // function per format; matmul.cc cuts the product into tiles.
 #pragma once
 
@@ -11,7 +11,11 @@
 
 namespace baton::kernels {
 
+// Rows that all kernels work on at once.
 inline constexpr int kTileRows = 4;
+// Rows of a tile: more where it pays to make codes into numbers once for many rows.
+inline constexpr int kMaxTileRows = 64;
+constexpr int rows_per_tile(tensor::DType dtype) { return is_fp8(dtype) ? kMaxTileRows : kTileRows; }
 
 // bf16 in sequence: inputs that are summed from zero before they are added to the sum of those before. oneDNN's bf16
 // kernel cuts K so (found by trial over K from 32 to 28672), and must be matched bit for bit.
@@ -21,7 +25,7 @@ struct MatmulTile {
   const PanelLayout* layout = nullptr;
   const std::byte* panels = nullptr;  // first panel; the next is layout->panel_bytes on (bf16: 64 bytes on)
   int panel_count = 0;                // 1 .. panels_per_tile(dtype); bf16: always 4
-  int rows = 0;                       // 1 .. kTileRows
+  int rows = 0;                       // 1 .. rows_per_tile(dtype)
   const std::byte* x = nullptr;       // the tile's first row, in its activation format
   int64_t x_stride = 0;               // bytes
   // Of the tile's first row; strides follow from `features`. See ActivationBuffer.

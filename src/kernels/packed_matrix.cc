@@ -110,23 +110,39 @@ ActivationFormat activation_format(DType weight) {
 }
 
 Result<PackedMatrix> PackedMatrix::reserve(const MatmulSpec& spec) {
+  BATON_TRY_ASSIGN(auto matrices, reserve_many(spec, 1));
+  return std::move(matrices[0]);
+}
+
+Result<std::vector<PackedMatrix>> PackedMatrix::reserve_many(const MatmulSpec& spec, int64_t count) {
   BATON_TRY(check_spec(spec));
-  PackedMatrix matrix;
-  matrix.spec_ = spec;
-  matrix.layout_ = panel_layout(spec.dtype, spec.out_features, spec.in_features);
-  matrix.segments_ = k_segments(spec);
-  matrix.uses_onednn_ = onednn_can_serve(spec);
-  BATON_TRY_ASSIGN(matrix.data_, tensor::Buffer::allocate(static_cast<size_t>(matrix.layout_.panels) *
-                                                          static_cast<size_t>(matrix.layout_.panel_bytes)));
-  if (!is_channel(spec.dtype)) return matrix;
-  const auto padded = static_cast<size_t>(matrix.layout_.panels * kPanelRows);
-  BATON_TRY_ASSIGN(matrix.channel_scales_, tensor::Buffer::allocate(padded * sizeof(float)));
-  // NaN until it is given: finish tells.
-  std::fill_n(matrix.channel_scales_.as<float>(), spec.out_features, std::numeric_limits<float>::quiet_NaN());
-  if (spec.dtype == DType::kInt8Static) {
-    BATON_TRY_ASSIGN(matrix.quant_bias_, tensor::Buffer::allocate(padded * sizeof(int32_t)));
+  const PanelLayout layout = panel_layout(spec.dtype, spec.out_features, spec.in_features);
+  const int64_t bytes = round_up(layout.panels * layout.panel_bytes, 64);
+  const int64_t vector_bytes = is_channel(spec.dtype) ? layout.panels * kPanelRows * 4 : 0;  // 64 a panel
+  const int64_t matrix_bytes = bytes + vector_bytes * (spec.dtype == DType::kInt8Static ? 2 : 1);
+  if (count < 0 || count > std::numeric_limits<int64_t>::max() / matrix_bytes) {
+    return fail(Code::kInvalidArgument, "{} matrices of {} bytes", count, matrix_bytes);
   }
-  return matrix;
+  auto storage = std::make_shared<tensor::Buffer>();
+  BATON_TRY_ASSIGN(*storage, tensor::Buffer::allocate(static_cast<size_t>(count * matrix_bytes)));
+  std::vector<PackedMatrix> matrices(static_cast<size_t>(count));
+  for (size_t i = 0; i < matrices.size(); ++i) {
+    PackedMatrix& matrix = matrices[i];
+    matrix.spec_ = spec;
+    matrix.layout_ = layout;
+    matrix.segments_ = k_segments(spec);
+    matrix.uses_onednn_ = onednn_can_serve(spec);
+    matrix.storage_ = storage;
+    matrix.data_ = storage->data() + static_cast<int64_t>(i) * matrix_bytes;
+    if (!is_channel(spec.dtype)) continue;
+    matrix.channel_scales_ = reinterpret_cast<float*>(matrix.data_ + bytes);
+    // NaN until it is given: finish tells.
+    std::fill_n(matrix.channel_scales_, spec.out_features, std::numeric_limits<float>::quiet_NaN());
+    if (spec.dtype == DType::kInt8Static) {
+      matrix.quant_bias_ = reinterpret_cast<int32_t*>(matrix.data_ + bytes + vector_bytes);
+    }
+  }
+  return matrices;
 }
 
 void PackedMatrix::pack_rows(int64_t row_begin, int64_t row_count, const std::byte* rows) {
@@ -137,7 +153,7 @@ void PackedMatrix::pack_rows(int64_t row_begin, int64_t row_count, const std::by
   const int64_t blocks = spec_.in_features / tensor::dtype_info(spec_.dtype).block_elements;
   for (int64_t i = 0; i < row_count; ++i) {
     const int64_t n = row_begin + i;
-    std::byte* panel = data_.data() + panel_offset(layout_, spec_.dtype, n / kPanelRows);
+    std::byte* panel = data_ + panel_offset(layout_, spec_.dtype, n / kPanelRows);
     const int64_t bad =
         pack_panel_row(spec_.dtype, spec_.in_features, panel, static_cast<int>(n % kPanelRows), rows + i * row_bytes);
     if (bad != kAllBlocksGood) lower(first_bad_block_, n * blocks + bad);
@@ -148,7 +164,7 @@ void PackedMatrix::set_channel_scales(int64_t row_begin, std::span<const float> 
   BATON_CHECK(is_channel(spec_.dtype), "{} has no scale per output", tensor::dtype_name(spec_.dtype));
   BATON_CHECK(row_begin >= 0 && row_begin + std::ssize(scales) <= spec_.out_features, "scales {} + {} of {}", row_begin,
               scales.size(), spec_.out_features);
-  std::ranges::copy(scales, channel_scales_.as<float>() + row_begin);
+  std::ranges::copy(scales, channel_scales_ + row_begin);
 }
 
 void PackedMatrix::set_static(StaticQuant quant, std::span<const int32_t> quant_bias) {
@@ -156,7 +172,7 @@ void PackedMatrix::set_static(StaticQuant quant, std::span<const int32_t> quant_
   BATON_CHECK(std::ssize(quant_bias) == spec_.out_features, "quant_bias of {} for {} outputs", quant_bias.size(),
               spec_.out_features);
   static_quant_ = quant;
-  std::ranges::copy(quant_bias, quant_bias_.as<int32_t>());
+  std::ranges::copy(quant_bias, quant_bias_);
 }
 
 Result<void> PackedMatrix::finish() const {
