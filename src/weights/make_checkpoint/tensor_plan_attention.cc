@@ -62,7 +62,8 @@ void TensorPlanner::kda(const std::string& prefix) {
   }
   // Decays: softplus(dt_bias) or 5 sigmoid(dt_bias) around 0.05 to 0.25 a token, some channels far slower or faster.
   if (k3) {
-    add(prefix + "A_log", DType::kF32, {std::bit_ceil(static_cast<uint32_t>(s_.linear_heads))}, 0.3f);
+    // Padded, as the published 96 heads are to 128: a reader must not take its size for the heads.
+    add(prefix + "A_log", DType::kF32, {std::bit_ceil(static_cast<uint32_t>(s_.linear_heads) + 1)}, 0.3f);
   } else {
     add(prefix + "A_log", DType::kF32, {1, 1, s_.linear_heads, 1}, 0.3f);
   }
