@@ -17,7 +17,70 @@ uint32_t max_lanes(__m256i v) {
   return static_cast<uint32_t>(_mm_cvtsi128_si32(_mm_max_epi32(most, _mm_shuffle_epi32(most, 0xb1))));
 }
 
+// 8 codes to 8 bytes, twice.
+__m128i to_bytes(__m256i codes) {
+  const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(codes), _mm256_extracti128_si256(codes, 1));
+  return _mm_packs_epi16(words, words);
+}
+
+// A row in steps of 8, its last values in a copy filled up with zeros.
+template <typename Visit>
+void for_each_8(const float* x, int64_t features, Visit visit) {
+  int64_t i = 0;
+  for (; i + 8 <= features; i += 8) visit(i, 8, _mm256_loadu_ps(x + i));
+  if (i == features) return;
+  float tail[8] = {};
+  __builtin_memcpy(tail, x + i, static_cast<size_t>(features - i) * 4);
+  visit(i, features - i, _mm256_loadu_ps(tail));
+}
+
+uint32_t largest(const float* x, int64_t features) {
+  const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
+  __m256i most = _mm256_setzero_si256();
+  for_each_8(x, features, [&](int64_t, int64_t, __m256 values) {
+    most = _mm256_max_epi32(most, _mm256_and_si256(_mm256_castps_si256(values), magnitude));
+  });
+  return max_lanes(most);
+}
+
+// code_of: 8 floats to 8 int32 codes; where `zero`, all codes are 0.
+template <typename CodeOf>
+void store_row(const float* x, int64_t features, bool zero, CodeOf code_of, const RowCodes& out) {
+  __m256i sum = _mm256_setzero_si256();
+  for_each_8(x, features, [&](int64_t i, int64_t count, __m256 values) {
+    const __m256i left = _mm256_set1_epi32(zero ? 0 : static_cast<int>(count));
+    const __m256i used = _mm256_cmpgt_epi32(left, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    const __m256i codes = _mm256_and_si256(code_of(values), used);
+    sum = _mm256_add_epi32(sum, codes);
+    const int64_t bytes = _mm_cvtsi128_si64(to_bytes(codes));
+    __builtin_memcpy(out.values + i, &bytes, static_cast<size_t>(count));
+  });
+  *out.sum = sum_lanes(sum);
+}
+
 }  // namespace
+
+void int8_row_avx2(const float* x, int64_t features, const RowCodes& out) {
+  const GroupScale scale = group_scale(largest(x, features));
+  const __m256 inverse = _mm256_set1_ps(scale.inverse);
+  store_row(
+      x, features, scale.inverse == 0.0f, [&](__m256 v) { return _mm256_cvtps_epi32(_mm256_mul_ps(v, inverse)); }, out);
+  *out.scale = scale.scale;
+}
+
+void static_row_avx2(const float* x, int64_t features, StaticQuant quant, const RowCodes& out) {
+  const bool wild = largest(x, features) >= 0x7f800000u;
+  const __m256 input_scale = _mm256_set1_ps(quant.input_scale);
+  const __m256 low = _mm256_set1_ps(static_cast<float>(-128 - quant.input_offset));
+  const __m256 high = _mm256_set1_ps(static_cast<float>(127 - quant.input_offset));
+  const __m256i offset = _mm256_set1_epi32(quant.input_offset);
+  const auto code_of = [&](__m256 v) {
+    const __m256 clamped = _mm256_min_ps(_mm256_max_ps(_mm256_div_ps(v, input_scale), low), high);
+    return _mm256_add_epi32(_mm256_cvtps_epi32(clamped), offset);
+  };
+  store_row(x, features, wild, code_of, out);
+  *out.scale = wild ? __builtin_nanf("") : 1.0f;
+}
 
 void quantize_row_avx2(const float* x, int64_t features, int group, const QuantizedRow& out) {
   const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);

@@ -9,29 +9,21 @@ namespace {
 
 int group_of(ActivationFormat format) { return format == ActivationFormat::kInt8Group256 ? 256 : 32; }
 
-QuantizeRowFunction quantize_row(tensor::Isa isa) {
+// The form of an instruction set.
+template <typename Function>
+Function pick(tensor::Isa isa, Function portable, Function avx2, Function avx512) {
   switch (isa) {
     case tensor::Isa::kAvx512:
-      return quantize_row_avx512;
+      return avx512;
     case tensor::Isa::kAvx2:
-      return quantize_row_avx2;
+      return avx2;
     case tensor::Isa::kPortable:
       break;
   }
-  return quantize_row_ref;
+  return portable;
 }
 
-Bf16RowFunction bf16_row(tensor::Isa isa) {
-  switch (isa) {
-    case tensor::Isa::kAvx512:
-      return bf16_row_avx512;
-    case tensor::Isa::kAvx2:
-      return bf16_row_avx2;
-    case tensor::Isa::kPortable:
-      break;
-  }
-  return bf16_row_ref;
-}
+int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
 }  // namespace
 
@@ -45,7 +37,7 @@ Result<ActivationBuffer> ActivationBuffer::allocate(int64_t max_rows, int64_t ma
   buffer.max_features_ = max_features;
   const auto rows = static_cast<size_t>(max_rows);
   const auto groups = static_cast<size_t>(max_features + 31) / 32;
-  BATON_TRY_ASSIGN(buffer.values_, tensor::Buffer::allocate(rows * static_cast<size_t>(max_features) * 4));
+  BATON_TRY_ASSIGN(buffer.values_, tensor::Buffer::allocate(rows * groups * 32 * 4));
   BATON_TRY_ASSIGN(buffer.scales_, tensor::Buffer::allocate(rows * groups * 4));
   BATON_TRY_ASSIGN(buffer.sums_, tensor::Buffer::allocate(rows * groups * 4));
   BATON_TRY_ASSIGN(buffer.scaled_sums_, tensor::Buffer::allocate(rows * groups * 4));
@@ -53,49 +45,85 @@ Result<ActivationBuffer> ActivationBuffer::allocate(int64_t max_rows, int64_t ma
   return buffer;
 }
 
-void ActivationBuffer::quantize(const float* x, int64_t x_stride, int64_t rows, int64_t features,
-                                ActivationFormat format, tensor::Isa isa, ComputePool& pool) {
+void ActivationBuffer::prepare(int64_t rows, int64_t features, ActivationFormat format, StaticQuant quant) {
   BATON_CHECK(rows >= 0 && rows <= max_rows_ && features > 0 && features <= max_features_, "{} x {} in {} x {}", rows,
               features, max_rows_, max_features_);
   format_ = format;
+  static_quant_ = quant;
   rows_ = rows;
   features_ = features;
-  scales_per_row_ = 0;
-  if (format == ActivationFormat::kF32) {
-    row_stride_bytes_ = features * 4;
-    pool.parallel_for(rows, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) {
-        std::memcpy(values_.data() + r * row_stride_bytes_, x + r * x_stride, static_cast<size_t>(row_stride_bytes_));
-      }
-    });
-    return;
+  scales_per_row_ = sums_per_row_ = 0;
+  switch (format) {
+    case ActivationFormat::kF32:
+      row_stride_bytes_ = features * 4;
+      return;
+    case ActivationFormat::kBF16:
+      row_stride_bytes_ = round_up(features, 2) * 2;
+      return;
+    case ActivationFormat::kInt8Row:
+    case ActivationFormat::kInt8Static:
+      row_stride_bytes_ = round_up(features, 8);
+      scales_per_row_ = sums_per_row_ = 1;
+      return;
+    case ActivationFormat::kInt8Group32:
+    case ActivationFormat::kInt8Group256:
+      break;
   }
-  if (format == ActivationFormat::kBF16) {
-    // Whole pairs; the last is filled with a zero.
-    const int64_t padded = (features + 1) / 2 * 2;
-    row_stride_bytes_ = padded * 2;
-    const auto convert = bf16_row(isa);
-    pool.parallel_for(rows, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) {
-        auto* out = values_.as<uint16_t>() + r * padded;
-        convert(x + r * x_stride, features, out);
-        if (padded > features) out[features] = 0;
-      }
-    });
-    return;
-  }
-  const int group = group_of(format);
-  BATON_CHECK(features % group == 0, "{} inputs in groups of {}", features, group);
+  BATON_CHECK(features % group_of(format) == 0, "{} inputs in groups of {}", features, group_of(format));
   row_stride_bytes_ = features;
-  scales_per_row_ = features / group;
-  const auto convert = quantize_row(isa);
-  pool.parallel_for(rows, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      const QuantizedRow out{values_.as<int8_t>() + r * features, scales_.as<float>() + r * scales_per_row_,
-                             sums_.as<int32_t>() + r * (features / 32), scaled_sums_.as<float>() + r * (features / 32),
-                             short_sums_.as<int16_t>() + r * (features / 256) * kShortSums};
-      convert(x + r * x_stride, features, group, out);
+  scales_per_row_ = features / group_of(format);
+  sums_per_row_ = features / 32;
+}
+
+void ActivationBuffer::convert(int64_t row, const float* x, tensor::Isa isa) {
+  std::byte* values = values_.data() + row * row_stride_bytes_;
+  float* scales = scales_.as<float>() + row * scales_per_row_;
+  int32_t* sums = sums_.as<int32_t>() + row * sums_per_row_;
+  switch (format_) {
+    case ActivationFormat::kF32:
+      std::memcpy(values, x, static_cast<size_t>(features_) * 4);
+      return;
+    case ActivationFormat::kBF16: {
+      auto* out = reinterpret_cast<uint16_t*>(values);
+      pick(isa, bf16_row_ref, bf16_row_avx2, bf16_row_avx512)(x, features_, out);
+      if (features_ % 2 != 0) out[features_] = 0;
+      return;
     }
+    case ActivationFormat::kInt8Row:
+    case ActivationFormat::kInt8Static: {
+      const RowCodes out{reinterpret_cast<int8_t*>(values), scales, sums};
+      std::memset(values + features_, 0, static_cast<size_t>(row_stride_bytes_ - features_));
+      if (format_ == ActivationFormat::kInt8Row) {
+        pick(isa, int8_row_ref, int8_row_avx2, int8_row_avx512)(x, features_, out);
+      } else {
+        pick(isa, static_row_ref, static_row_avx2, static_row_avx512)(x, features_, static_quant_, out);
+      }
+      return;
+    }
+    case ActivationFormat::kInt8Group32:
+    case ActivationFormat::kInt8Group256: {
+      const QuantizedRow out{reinterpret_cast<int8_t*>(values), scales, sums,
+                             scaled_sums_.as<float>() + row * (features_ / 32),
+                             short_sums_.as<int16_t>() + row * (features_ / 256) * kShortSums};
+      pick(isa, quantize_row_ref, quantize_row_avx2, quantize_row_avx512)(x, features_, group_of(format_), out);
+      return;
+    }
+  }
+}
+
+void ActivationBuffer::quantize(const float* x, int64_t x_stride, int64_t rows, int64_t features,
+                                ActivationFormat format, tensor::Isa isa, ComputePool& pool, StaticQuant quant) {
+  prepare(rows, features, format, quant);
+  pool.parallel_for(rows, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) convert(r, x + r * x_stride, isa);
+  });
+}
+
+void ActivationBuffer::quantize_heads(const float* x, int64_t x_stride, int64_t rows, int64_t heads, int64_t features,
+                                      ActivationFormat format, tensor::Isa isa, ComputePool& pool) {
+  prepare(rows * heads, features, format, {});
+  pool.parallel_for(rows * heads, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) convert(i, x + i % rows * x_stride + i / rows * features, isa);
   });
 }
 

@@ -3,10 +3,15 @@
 // int8: m = max|x| of a group (compared as integers, so that NaN counts as largest); scale = m / 127;
 // q = round to nearest even of x * (127 / m). See matmul.h for groups of zeros, NaN and infinities.
 //
+// Whole rows (RowCodes): the same with one group, or by a StaticQuant, where a row with a NaN or an infinity becomes
+// zeros of scale NaN and every other has scale 1.
+//
 // Functions here are static: an inline one could be linked from the object that was compiled for AVX-512.
 #pragma once
 
 #include <cstdint>
+
+#include "kernels/static_quant.h"
 
 namespace baton::kernels {
 
@@ -23,6 +28,21 @@ using QuantizeRowFunction = void (*)(const float* x, int64_t features, int group
 void quantize_row_ref(const float* x, int64_t features, int group, const QuantizedRow& out);
 void quantize_row_avx2(const float* x, int64_t features, int group, const QuantizedRow& out);
 void quantize_row_avx512(const float* x, int64_t features, int group, const QuantizedRow& out);
+
+struct RowCodes {
+  int8_t* values;  // [features]
+  float* scale;
+  int32_t* sum;  // of the codes
+};
+using Int8RowFunction = void (*)(const float* x, int64_t features, const RowCodes& out);
+void int8_row_ref(const float* x, int64_t features, const RowCodes& out);
+void int8_row_avx2(const float* x, int64_t features, const RowCodes& out);
+void int8_row_avx512(const float* x, int64_t features, const RowCodes& out);
+
+using StaticRowFunction = void (*)(const float* x, int64_t features, StaticQuant quant, const RowCodes& out);
+void static_row_ref(const float* x, int64_t features, StaticQuant quant, const RowCodes& out);
+void static_row_avx2(const float* x, int64_t features, StaticQuant quant, const RowCodes& out);
+void static_row_avx512(const float* x, int64_t features, StaticQuant quant, const RowCodes& out);
 
 using Bf16RowFunction = void (*)(const float* x, int64_t features, uint16_t* out);
 void bf16_row_ref(const float* x, int64_t features, uint16_t* out);

@@ -1,14 +1,9 @@
-// Cuts a product into tiles and threads and its K into the segments of the canonical order; adds the bias.
-//
-// A thread owns a contiguous range of panels. For each tile of panels it goes through all rows, so that the weights
-// come from DRAM once and stay in L1/L2 while the rows (K bytes each for int8) stream past.
+// Cuts K into the segments of the canonical order, and one product's panels over the threads.
 #include "kernels/matmul.h"
 
 #include <algorithm>
-#include <cstring>
 
-#include "base/check.h"
-#include "kernels/matmul_onednn.h"
+#include "kernels/matmul_product.h"
 #include "kernels/matmul_tile.h"
 
 namespace baton::kernels {
@@ -17,19 +12,6 @@ namespace {
 using tensor::DType;
 
 constexpr int kLeaves = 16;
-constexpr int kMaxTilePanels = 4;
-
-TileFunction tile_function(const MatmulSpec& spec) {
-  switch (spec.isa) {
-    case tensor::Isa::kAvx512:
-      return matmul_tile_avx512(spec.dtype);
-    case tensor::Isa::kAvx2:
-      return matmul_tile_avx2(spec.dtype);
-    case tensor::Isa::kPortable:
-      break;
-  }
-  return matmul_tile_ref(spec.dtype);
-}
 
 // The order in which K is summed. In sequence: one segment, or for bf16 a chain of them.
 std::vector<KSegment> sequence_segments(const MatmulSpec& spec) {
@@ -56,92 +38,10 @@ bool append_subtree(const MatmulSpec& spec, int first, int count, std::vector<KS
   return left || right;
 }
 
-// sums: [rows, stride]; y points at the first row and column.
-void store_columns(const float* sums, int64_t stride, const float* bias, float* y, int64_t y_stride, int64_t rows,
-                   int64_t columns) {
-  for (int64_t r = 0; r < rows; ++r) {
-    const float* from = sums + r * stride;
-    float* to = y + r * y_stride;
-    if (bias == nullptr) {
-      std::memcpy(to, from, static_cast<size_t>(columns) * 4);
-    } else {
-      for (int64_t n = 0; n < columns; ++n) to[n] = from[n] + bias[n];
-    }
-  }
-}
-
-struct Product {
-  const PackedMatrix& w;
-  const ActivationBuffer& x;
-  const float* bias;
-  float* y;
-  int64_t y_stride;
-  TileFunction function;
-};
-
-void set_rows(const Product& p, MatmulTile& tile, int64_t row) {
-  const int64_t features = p.x.features();
-  tile.rows = static_cast<int>(std::min<int64_t>(kTileRows, p.x.rows() - row));
-  tile.x = p.x.values() + row * p.x.row_stride_bytes();
-  tile.x_scales = p.x.scales() + row * p.x.scales_per_row();
-  tile.sums = p.x.group_sums() + row * (features / 32);
-  tile.scaled_sums = p.x.scaled_sums() + row * (features / 32);
-  tile.short_sums = p.x.short_sums() + row * (features / 256) * ActivationBuffer::kShortSums;
-}
-
-// Rows [row_begin, rows) of the panels [panel_begin, panel_end).
-void multiply_panels(const Product& p, int64_t row_begin, int64_t panel_begin, int64_t panel_end) {
-  const MatmulSpec& spec = p.w.spec();
-  alignas(64) float sums[kTileRows * kMaxTilePanels * PackedMatrix::kPanelRows];
-  MatmulTile tile;
-  tile.layout = &p.w.layout();
-  tile.features = p.x.features();
-  tile.x_stride = p.x.row_stride_bytes();
-  tile.segments = p.w.segments().data();
-  tile.segment_count = static_cast<int>(p.w.segments().size());
-  tile.out = sums;
-  const int64_t step = panels_per_tile(spec.dtype);
-  for (int64_t panel = panel_begin; panel < panel_end; panel += step) {
-    tile.panels = p.w.data() + panel_offset(p.w.layout(), spec.dtype, panel);
-    tile.panel_count = static_cast<int>(std::min(step, p.w.layout().panels - panel));
-    const int64_t column = panel * PackedMatrix::kPanelRows;
-    const int64_t width = tile.panel_count * PackedMatrix::kPanelRows;
-    const int64_t columns = std::min(width, spec.out_features - column);
-    for (int64_t row = row_begin; row < p.x.rows(); row += kTileRows) {
-      set_rows(p, tile, row);
-      p.function(tile);
-      store_columns(sums, width, p.bias == nullptr ? nullptr : p.bias + column, p.y + row * p.y_stride + column,
-                    p.y_stride, tile.rows, columns);
-    }
-  }
-}
-
-// The blocks of kOnednnRows rows; returns the first row that is left. Panels are whole 64-column blocks.
-int64_t multiply_with_onednn(const Product& p, int64_t panel_begin, int64_t panel_end) {
-  const int64_t rows = p.x.rows() / kOnednnRows * kOnednnRows;
-  if (rows == 0) return 0;
-  const MatmulSpec& spec = p.w.spec();
-  alignas(64) float c[kOnednnRows * kOnednnColumns];  // 64 KiB: dense, as oneDNN needs it
-  const auto* a = reinterpret_cast<const uint16_t*>(p.x.values());
-  const int64_t begin = panel_begin * PackedMatrix::kPanelRows;
-  const int64_t end = panel_end * PackedMatrix::kPanelRows;
-  for (int64_t column = begin; column < end; column += kOnednnColumns) {
-    const int64_t padded = std::min(kOnednnColumns, end - column);
-    const int64_t columns = std::min(padded, spec.out_features - column);
-    const std::byte* block = p.w.data() + panel_offset(p.w.layout(), spec.dtype, column / PackedMatrix::kPanelRows);
-    for (int64_t row = 0; row < rows; row += kOnednnRows) {
-      // A refusal after the first call would be one for all: the shape is the same.
-      if (!onednn_multiply(a + row * spec.in_features, block, spec.in_features, padded, c)) return 0;
-      store_columns(c, padded, p.bias == nullptr ? nullptr : p.bias + column, p.y + row * p.y_stride + column,
-                    p.y_stride, kOnednnRows, columns);
-    }
-  }
-  return rows;
-}
-
 }  // namespace
 
 std::vector<KSegment> k_segments(const MatmulSpec& spec) {
+  if (is_channel(spec.dtype)) return {{.begin = 0, .end = spec.in_features}};  // integer sums: any order is exact
   if (spec.k_order == KOrder::kSequential) return sequence_segments(spec);
   std::vector<KSegment> segments;
   append_subtree(spec, 0, kLeaves, segments);
@@ -150,15 +50,10 @@ std::vector<KSegment> k_segments(const MatmulSpec& spec) {
 
 void matmul(const PackedMatrix& w, const ActivationBuffer& x, const float* bias, float* y, int64_t y_stride,
             ComputePool& pool) {
-  const MatmulSpec& spec = w.spec();
-  BATON_CHECK(x.features() == spec.in_features, "{} inputs for a matrix of {}", x.features(), spec.in_features);
-  BATON_CHECK(x.format() == activation_format(spec.dtype), "activations do not fit {}", tensor::dtype_name(spec.dtype));
-  BATON_CHECK(y_stride >= spec.out_features, "y stride {} below {} outputs", y_stride, spec.out_features);
-  const Product product{w, x, bias, y, y_stride, tile_function(spec)};
-  pool.parallel_for(w.layout().panels, panels_per_tile(spec.dtype), [&](int64_t begin, int64_t end) {
-    const int64_t row = w.uses_onednn() ? multiply_with_onednn(product, begin, end) : 0;
-    if (row < x.rows()) multiply_panels(product, row, begin, end);
-  });
+  const MatmulProduct product{.w = &w, .x = &x, .row_count = x.rows(), .bias = bias, .y = y, .y_stride = y_stride};
+  check_product(product);
+  pool.parallel_for(w.layout().panels, panels_per_tile(w.spec().dtype),
+                    [&product](int64_t begin, int64_t end) { multiply_panels(product, begin, end); });
 }
 
 }  // namespace baton::kernels

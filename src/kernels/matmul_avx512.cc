@@ -3,27 +3,15 @@
 //
 // Sketch, per panel and group of 32 on Zen 4 (one vpdpbusd or fma a cycle): 8 dots, 1 multiply, 1 or 2 fma a row, so at
 // most 80 % (with a minimum 73 %) of the VNNI peak; one row reads 288 bytes in about 16 cycles, above DRAM's rate.
-#include <immintrin.h>
+#include "kernels/matmul_avx512.h"
 
-#include <cstring>
-
-#include "kernels/matmul_tile_split.h"
+#include "kernels/matmul_scaled_tiles.h"
 
 namespace baton::kernels {
 namespace {
 
 using tensor::DType;
 
-#define BATON_UNROLL _Pragma("clang loop unroll(full)")
-
-[[gnu::always_inline]] inline __m512i broadcast32(const void* bytes) {
-  int32_t value;
-  std::memcpy(&value, bytes, sizeof(value));
-  return _mm512_set1_epi32(value);
-}
-[[gnu::always_inline]] inline __m512 load_f16(const std::byte* bytes) {
-  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes)));
-}
 // 32 bytes to 16 pairs of 16-bit words.
 [[gnu::always_inline]] inline __m512i load_pairs_u8(const std::byte* bytes) {
   return _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes)));
@@ -33,9 +21,10 @@ using tensor::DType;
 }
 
 // The codes of steps 2 * line and 2 * line + 1 of a group.
-template <int kBits>
+template <DType kType>
 [[gnu::always_inline]] inline void load_codes(const std::byte* codes, const std::byte* high, int line, __m512i& even,
                                               __m512i& odd) {
+  constexpr int kBits = code_bits(kType);
   if constexpr (kBits == 8) {
     even = _mm512_loadu_si512(codes + line * 128);
     odd = _mm512_loadu_si512(codes + line * 128 + 64);
@@ -45,6 +34,12 @@ template <int kBits>
   const __m512i both = _mm512_loadu_si512(codes + line * 64);
   even = _mm512_and_si512(both, nibble);
   odd = _mm512_and_si512(_mm512_srli_epi16(both, 4), nibble);
+  if constexpr (kType == DType::kMxfp4) {  // twice the value, plus 16
+    const __m512i table =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4));
+    even = _mm512_shuffle_epi8(table, even);
+    odd = _mm512_shuffle_epi8(table, odd);
+  }
   if constexpr (kBits == 5) {
     const __m512i bit = _mm512_set1_epi8(0x10);
     const __m512i bits = _mm512_loadu_si512(high);
@@ -70,8 +65,8 @@ template <DType kType, int R, int P>
   constexpr BlockLayout layout = block_layout(kType);
   __m512i even[P], odd[P];
   BATON_UNROLL for (int p = 0; p < P; ++p) {
-    load_codes<code_bits(kType)>(records[p] + layout.codes + group * layout.group_bytes,
-                                 records[p] + layout.high + group * layout.group_bytes, line, even[p], odd[p]);
+    load_codes<kType>(records[p] + layout.codes + group * layout.group_bytes,
+                      records[p] + layout.high + group * layout.group_bytes, line, even[p], odd[p]);
   }
   BATON_UNROLL for (int r = 0; r < R; ++r) {
     const std::byte* at = x[r] + group * 32 + line * 8;
@@ -81,67 +76,16 @@ template <DType kType, int R, int P>
   }
 }
 
-// Pointers moved on by `step` bytes.
-template <int N>
-[[gnu::always_inline]] inline void advance(const std::byte* (&pointers)[N], const std::byte* const (&from)[N],
-                                           int64_t step) {
-  BATON_UNROLL for (int i = 0; i < N; ++i) pointers[i] = from[i] + step;
+// The scales of a record's 16 rows, as block_scale has them.
+template <DType kType>
+[[gnu::always_inline]] inline __m512 load_scales(const std::byte* scales) {
+  if constexpr (kType == DType::kMxfp4) return load_e8m0<-1>(scales);
+  if constexpr (kType == DType::kInt4Group32) {
+    const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(scales));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+  }
+  return load_f16(scales);
 }
-
-template <int R, int P>
-[[gnu::always_inline]] inline void set_pointers(const MatmulTile& t, int row, int panel, int64_t panel_step,
-                                                const std::byte* (&panels)[P], const std::byte* (&x)[R]) {
-  BATON_UNROLL for (int p = 0; p < P; ++p) panels[p] = t.panels + (panel + p) * panel_step;
-  BATON_UNROLL for (int r = 0; r < R; ++r) x[r] = t.x + (row + r) * t.x_stride;
-}
-
-template <int R, int P>
-[[gnu::always_inline]] inline void store(const MatmulTile& t, int row, int panel, const __m512 (&acc)[R][P]) {
-  BATON_UNROLL for (int r = 0; r < R; ++r) {
-    float* out = t.out + (row + r) * t.panel_count * 16 + panel * 16;
-    BATON_UNROLL for (int p = 0; p < P; ++p) _mm512_store_ps(out + p * 16, acc[r][p]);
-  }
-}
-
-// acc = acc of an earlier segment + acc, `merges` times; see KSegment.
-template <int R, int P>
-struct SumStack {
-  int depth = 0;
-  __m512 sums[kMaxMergeDepth][R][P];
-
-  [[gnu::always_inline]] void merge(int merges, __m512 (&acc)[R][P]) {
-    for (; merges > 0; --merges) {
-      --depth;
-      BATON_UNROLL for (int r = 0; r < R; ++r) {
-        BATON_UNROLL for (int p = 0; p < P; ++p) acc[r][p] = _mm512_add_ps(sums[depth][r][p], acc[r][p]);
-      }
-    }
-  }
-  [[gnu::always_inline]] void push(const __m512 (&acc)[R][P]) {
-    BATON_UNROLL for (int r = 0; r < R; ++r) { BATON_UNROLL for (int p = 0; p < P; ++p) sums[depth][r][p] = acc[r][p]; }
-    ++depth;
-  }
-};
-
-// Kernel::add_range adds the products of a range of K to acc; this goes through the segments with it.
-template <typename Kernel>
-struct Segmented {
-  template <int R, int P>
-  static void run(const MatmulTile& t, int row, int panel) {
-    const std::byte* panels[P];
-    const std::byte* x[R];
-    set_pointers<R, P>(t, row, panel, Kernel::panel_step(t), panels, x);
-    SumStack<R, P> stack;
-    for (int i = 0;; ++i) {
-      const KSegment& segment = t.segments[i];
-      __m512 acc[R][P] = {};
-      Kernel::template add_range<R, P>(t, row, panels, x, segment.begin, segment.end, acc);
-      stack.merge(segment.merges, acc);
-      if (i + 1 == t.segment_count) return store<R, P>(t, row, panel, acc);
-      stack.push(acc);
-    }
-  }
-};
 
 template <DType kType>
 struct Group32 {
@@ -169,7 +113,7 @@ struct Group32 {
       }
       BATON_UNROLL for (int line = 0; line < 4; ++line) dot_line<kType, R, P>(records, 0, line, x, sums);
       BATON_UNROLL for (int p = 0; p < P; ++p) {
-        const __m512 scale = load_f16(records[p] + layout.scales);
+        const __m512 scale = load_scales<kType>(records[p] + layout.scales);
         BATON_UNROLL for (int r = 0; r < R; ++r) {
           const __m512 xs = _mm512_set1_ps(t.x_scales[(row + r) * groups + g]);
           acc[r][p] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[r][p]), _mm512_mul_ps(scale, xs), acc[r][p]);
@@ -372,6 +316,17 @@ TileFunction matmul_tile_avx512(DType dtype) {
       return run_tile<Segmented<Group256<DType::kQ5_K>>, 4, 2, 1>;
     case DType::kQ6_K:
       return run_tile<Segmented<Q6K>, 4, 2, 1>;
+    case DType::kMxfp4:
+      return run_tile<Segmented<Group32<DType::kMxfp4>>, 4, 2, 1>;
+    case DType::kInt4Group32:
+      return run_tile<Segmented<Group32<DType::kInt4Group32>>, 4, 2, 1>;
+    case DType::kFp8Block:
+    case DType::kMxfp8:
+      return fp8_tile_avx512(dtype);
+    case DType::kInt8Channel:
+    case DType::kInt4Channel:
+    case DType::kInt8Static:
+      return channel_tile_avx512(dtype);
     default:
       return nullptr;
   }

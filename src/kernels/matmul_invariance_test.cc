@@ -46,7 +46,7 @@ TEST(MatmulInvariance, AnyNumberOfRows) {
   for (Isa isa : isas()) {
     for (DType dtype : all_types()) {
       for (KOrder order : {KOrder::kSequential, KOrder::kTree}) {
-        const int64_t features = weight_group(dtype) == 256 ? 512 : 96;
+        const int64_t features = weight_group(dtype) >= 128 ? 512 : 96;
         // The portable form is slow: fewer outputs.
         expect_rows_independent(dtype, isa, {isa == Isa::kPortable ? 5 : 83, features}, order,
                                 isa == Isa::kPortable ? std::vector<int64_t>{1, 2, 3, 4, 5, 7, 16, 40} : counts, false);
@@ -58,7 +58,7 @@ TEST(MatmulInvariance, AnyNumberOfRows) {
 TEST(MatmulInvariance, AnyNumberOfThreads) {
   for (Isa isa : isas()) {
     for (DType dtype : all_types()) {
-      const int64_t features = weight_group(dtype) == 256 ? 256 : 64;
+      const int64_t features = weight_group(dtype) >= 128 ? 256 : 64;
       for (int64_t outputs : {1, 15, 17, 33, 95, 131}) {
         if (isa == Isa::kPortable && outputs > 40) continue;
         expect_rows_independent(dtype, isa, {outputs, features}, KOrder::kSequential, {1, 2, 7}, true);
@@ -70,11 +70,12 @@ TEST(MatmulInvariance, AnyNumberOfThreads) {
 TEST(MatmulInvariance, ManyRowsOfModelShapes) {
   const Isa isa = isas().back();
   if (isa == Isa::kPortable) GTEST_SKIP() << "the portable form is too slow for these";
-  for (DType dtype : {DType::kQ4_1, DType::kQ8_0, DType::kBF16, DType::kF32}) {
+  for (DType dtype : {DType::kQ4_1, DType::kQ8_0, DType::kBF16, DType::kF32, DType::kMxfp8, DType::kMxfp4,
+                      DType::kInt4Channel, DType::kInt8Static}) {
     expect_rows_independent(dtype, isa, {192, 576}, KOrder::kSequential, {63, 64, 65, 200}, true);
     expect_rows_independent(dtype, isa, {576, 1536}, KOrder::kTree, {64, 130}, true);
   }
-  for (DType dtype : {DType::kQ4_K, DType::kQ5_K, DType::kQ6_K}) {
+  for (DType dtype : {DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kFp8Block}) {
     expect_rows_independent(dtype, isa, {200, 1536}, KOrder::kTree, {64, 130}, true);
   }
 }

@@ -6,12 +6,19 @@
 //   bf16           per pair: acc = fma(x[2i+1], w[2i+1], acc), then acc = fma(x[2i], w[2i], acc)
 //                  (in sequence, not in a leaf of the tree: bf16_span(K) inputs at a time from zero, then added in
 //                  order)
+//   fp8_block      per group: S = the sum of its pairs as above, from zero, w = the e4m3 value; acc = fma(S, d, acc)
+//   mxfp8          the same; d = 2^(e8m0 - 127), so w d leaves bf16's range only where the fp32 product does
 //   q8_0 q4_0 q5_0 I = sum xq (code - offset);        acc = fma(float(I), d*xs, acc)
+//   int4_group32   the same; d is bf16
+//   mxfp4          the same; code - offset is twice the e2m1 value, d = 2^(e8m0 - 128)
 //   q4_1 q5_1      I = sum xq code;                   acc = fma(float(I), d*xs, acc)
 //                  X = sum xq;                        acc = fma(m, float(X)*xs, acc)
 //   q4_k q5_k      M = sum_j mn[j] sum xq (of run j); acc = fma(-float(M), dmin*xs, acc)
 //                  I = sum_j sc[j] sum xq code;       acc = fma(float(I), d*xs, acc)
 //   q6_k           I = sum_j sc[j] sum xq (code-32);  acc = fma(float(I), d*xs, acc)
+//   int8_channel int4_channel   I = sum xq w over all of K; y = (float(I)*xs)*d
+//   int8_static    I = sum xq w + quant_bias;               y = (float(I)*xs)*d, d = deq_scale, xs = 1 or NaN
+//                  (exact in any order: the tree over K changes nothing. Ranks that split K must add I, not y.)
 #include <cmath>
 #include <cstring>
 
@@ -91,6 +98,30 @@ void bf16_tile(const MatmulTile& t) {
   });
 }
 
+template <DType kType>
+void fp8_tile(const MatmulTile& t) {
+  constexpr BlockLayout layout = block_layout(kType);
+  const int64_t inputs = weight_group(kType);
+  for_each_output(t, t.layout->panel_bytes, [&](const std::byte* panel, int n, int r, int64_t begin, int64_t end) {
+    const std::byte* x = t.x + r * t.x_stride;
+    float acc = 0;
+    for (int64_t g = begin / inputs; g < end / inputs; ++g) {
+      const std::byte* record = panel + g * layout.bytes;
+      const auto w = [&](int64_t k) {
+        return tensor::e4m3_to_float(static_cast<uint8_t>(record[layout.codes + fp8_offset(n, k)]));
+      };
+      float sum = 0;
+      for (int64_t k = 0; k < inputs; k += 2) {
+        const std::byte* pair = x + (g * inputs + k) * 2;
+        sum = std::fma(bf16_at(pair + 2), w(k + 1), sum);
+        sum = std::fma(bf16_at(pair), w(k), sum);
+      }
+      acc = std::fma(sum, block_scale(kType, record, n), acc);
+    }
+    return acc;
+  });
+}
+
 // The codes of one group of 32 of one row of W, less their offset, times the codes of x: inputs [begin, end) of it.
 int32_t dot(const uint8_t* codes, int offset, const int8_t* x, int begin, int end) {
   int32_t sum = 0;
@@ -110,7 +141,7 @@ void group32_tile(const MatmulTile& t) {
       uint8_t codes[32];
       unpack_codes(kType, record, n, 0, codes);
       const int32_t sum = dot(codes, code_offset(kType), x + g * 32, 0, 32);
-      const float scale = f16_at(record + layout.scales + n * 2) * t.x_scales[r * groups + g];
+      const float scale = block_scale(kType, record, n) * t.x_scales[r * groups + g];
       acc = std::fma(static_cast<float>(sum), scale, acc);
       if (has_min(kType)) acc = std::fma(f16_at(record + layout.mins + n * 2), t.scaled_sums[r * groups + g], acc);
     }
@@ -151,6 +182,20 @@ void group256_tile(const MatmulTile& t) {
   });
 }
 
+template <DType kType>
+void channel_tile(const MatmulTile& t) {
+  const int width = t.panel_count * 16;
+  for (int n = 0; n < width; ++n) {
+    const std::byte* panel = t.panels + n / 16 * t.layout->panel_bytes;
+    for (int r = 0; r < t.rows; ++r) {
+      const auto* x = reinterpret_cast<const int8_t*>(t.x + r * t.x_stride);
+      int32_t sum = t.quant_bias == nullptr ? 0 : t.quant_bias[n];
+      for (int64_t k = 0; k < t.features; ++k) sum += x[k] * channel_code(kType, panel, n % 16, k);
+      t.out[r * width + n] = static_cast<float>(sum) * t.x_scales[r] * t.channel_scales[n];
+    }
+  }
+}
+
 }  // namespace
 
 TileFunction matmul_tile_ref(DType dtype) {
@@ -177,6 +222,20 @@ TileFunction matmul_tile_ref(DType dtype) {
       return group256_tile<DType::kQ5_K>;
     case DType::kQ6_K:
       return group256_tile<DType::kQ6_K>;
+    case DType::kMxfp4:
+      return group32_tile<DType::kMxfp4>;
+    case DType::kInt4Group32:
+      return group32_tile<DType::kInt4Group32>;
+    case DType::kFp8Block:
+      return fp8_tile<DType::kFp8Block>;
+    case DType::kMxfp8:
+      return fp8_tile<DType::kMxfp8>;
+    case DType::kInt8Channel:
+      return channel_tile<DType::kInt8Channel>;
+    case DType::kInt4Channel:
+      return channel_tile<DType::kInt4Channel>;
+    case DType::kInt8Static:
+      return channel_tile<DType::kInt8Static>;
     default:
       BATON_CHECK(false, "no matmul for {}", tensor::dtype_name(dtype));
   }

@@ -10,10 +10,14 @@ namespace {
 constexpr int64_t kRows = 5;
 
 // |error| <= (roundings in sequence) * 2^-24 * sum |w x|: each group costs a rounding of its scale product, of its
-// integer made float and of its fma, each also for a minimum. bf16 and floats: one or two per element.
+// integer made float and of its fma, each also for a minimum. bf16 and floats: one or two per element. A scale per
+// output: a few in all.
 double bound(DType dtype, int64_t features, double magnitude) {
-  const double groups = static_cast<double>(features) / static_cast<double>(weight_group(dtype));
-  const double per_group = weight_group(dtype) >= 32 ? 6 : 2;
+  const bool elements = activation_format(dtype) == ActivationFormat::kBF16 || weight_group(dtype) < 32;
+  const double groups = is_channel(dtype) ? 1
+                        : elements        ? static_cast<double>(features)
+                                          : static_cast<double>(features) / static_cast<double>(weight_group(dtype));
+  const double per_group = elements ? 2 : 6;
   return (groups * per_group + 16) * 0x1p-24 * magnitude + 1e-30;
 }
 
@@ -49,7 +53,7 @@ TEST(Matmul, AgreesWithASumInDouble) {
       const auto x = random_floats(random, kRows * features);
       for (Isa isa : isas()) {
         const auto w = pack({.out_features = outputs, .in_features = features, .dtype = dtype, .isa = isa}, bytes);
-        const auto activations = quantize(x, kRows, features, activation_format(dtype), isa, pool);
+        const auto activations = quantize_for(w, x, kRows, pool);
         expect_close(w, activations, multiply(w, x, kRows, pool), name_of(dtype, isa));
       }
     }
@@ -61,15 +65,13 @@ TEST(Matmul, ServesShortAndOddInputs) {
   Random random(2);
   ComputePool pool({.threads = 1});
   for (DType dtype : all_types()) {
-    const bool plain = weight_group(dtype) < 32;
-    for (int64_t features :
-         plain ? std::vector<int64_t>{1, 2, 3, 31, 33, 577} : std::vector<int64_t>{32, 64, 96, 576}) {
-      if (features % weight_group(dtype) != 0 && !plain) continue;
+    for (int64_t features : {1, 2, 3, 6, 31, 32, 33, 64, 96, 128, 384, 576, 577, 578}) {
+      if (features % tensor::dtype_info(dtype).block_elements != 0) continue;
       const auto bytes = random_weights(random, dtype, 17 * features);
       const auto x = random_floats(random, kRows * features);
       for (Isa isa : isas()) {
         const auto w = pack({.out_features = 17, .in_features = features, .dtype = dtype, .isa = isa}, bytes);
-        const auto activations = quantize(x, kRows, features, activation_format(dtype), isa, pool);
+        const auto activations = quantize_for(w, x, kRows, pool);
         expect_close(w, activations, multiply(w, x, kRows, pool), name_of(dtype, isa));
       }
     }
@@ -99,7 +101,7 @@ TEST(Matmul, GivesTheSameBitsOnEveryInstructionSet) {
                             bytes);
         const auto y = multiply(w, x, rows, pool);
         if (first.empty()) first = y;
-        if (dtype == DType::kBF16 && isa == Isa::kAvx512) continue;
+        if (activation_format(dtype) == ActivationFormat::kBF16 && isa == Isa::kAvx512) continue;
         ASSERT_TRUE(same_bits(first, y)) << name_of(dtype, isa) << " " << rows << " x " << outputs << " x " << features;
       }
     }
@@ -131,9 +133,11 @@ TEST(Matmul, AddsLeavesAsTheCanonicalTree) {
     DType dtype;
     int64_t unit, units;
   };
-  for (const auto& c : {Case{DType::kQ4_1, 64, 9}, Case{DType::kQ8_0, 32, 48}, Case{DType::kQ4_0, 64, 16},
-                        Case{DType::kQ6_K, 256, 7}, Case{DType::kQ4_K, 256, 17}, Case{DType::kF32, 8, 5},
-                        Case{DType::kBF16, 64, 9}, Case{DType::kF16, 3, 33}, Case{DType::kQ5_1, 32, 1}}) {
+  for (const auto& c :
+       {Case{DType::kQ4_1, 64, 9}, Case{DType::kQ8_0, 32, 48}, Case{DType::kQ4_0, 64, 16}, Case{DType::kQ6_K, 256, 7},
+        Case{DType::kQ4_K, 256, 17}, Case{DType::kF32, 8, 5}, Case{DType::kBF16, 64, 9}, Case{DType::kF16, 3, 33},
+        Case{DType::kQ5_1, 32, 1}, Case{DType::kFp8Block, 128, 17}, Case{DType::kMxfp8, 64, 9},
+        Case{DType::kMxfp4, 32, 35}, Case{DType::kInt4Group32, 64, 16}}) {
     const int64_t features = c.unit * c.units;
     const int64_t outputs = 20;
     const int64_t rows = 3;
@@ -176,6 +180,23 @@ TEST(Matmul, AddsLeavesAsTheCanonicalTree) {
   }
 }
 
+// Integer sums are exact: the tree and the plain order are one.
+TEST(Matmul, ChannelFormatsNeedNoTree) {
+  Random random(8);
+  ComputePool pool({.threads = 1});
+  for (DType dtype : {DType::kInt8Channel, DType::kInt4Channel, DType::kInt8Static}) {
+    const auto bytes = random_weights(random, dtype, 20 * 576);
+    const auto x = random_floats(random, 3 * 576);
+    for (Isa isa : isas()) {
+      MatmulSpec spec{.out_features = 20, .in_features = 576, .dtype = dtype, .isa = isa};
+      const auto plain = multiply(pack(spec, bytes), x, 3, pool);
+      spec.k_order = KOrder::kTree;
+      spec.tree_unit = 64;
+      EXPECT_TRUE(same_bits(plain, multiply(pack(spec, bytes), x, 3, pool))) << name_of(dtype, isa);
+    }
+  }
+}
+
 TEST(Matmul, AddsTheBiasLast) {
   Random random(5);
   ComputePool pool({.threads = 1});
@@ -194,7 +215,7 @@ TEST(Matmul, WritesNothingBesideItsOutputs) {
   Random random(6);
   ComputePool pool({.threads = 1});
   for (Isa isa : isas()) {
-    for (DType dtype : {DType::kQ4_1, DType::kBF16}) {
+    for (DType dtype : {DType::kQ4_1, DType::kBF16, DType::kMxfp8, DType::kInt8Channel}) {
       const auto bytes = random_weights(random, dtype, 33 * 64);
       const auto x = random_floats(random, 2 * 64);
       const auto w = pack({.out_features = 33, .in_features = 64, .dtype = dtype, .isa = isa}, bytes);

@@ -29,6 +29,9 @@ struct MatmulTile {
   const int32_t* sums = nullptr;
   const float* scaled_sums = nullptr;
   const int16_t* short_sums = nullptr;
+  // Channel formats: of the tile's first panel, 16 a panel; quant_bias is null but for int8_static.
+  const float* channel_scales = nullptr;
+  const int32_t* quant_bias = nullptr;
   int64_t features = 0;                // K
   const KSegment* segments = nullptr;  // at least one; they leave one sum
   int segment_count = 0;

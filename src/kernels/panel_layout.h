@@ -14,6 +14,14 @@
 //             q6_k: 128 bytes, bits 2t..2t+1 of a byte of line l = bits 4..5 of the code in step 4l + t
 //   codes     4-bit part: 256 bytes; byte i of 64-byte line l holds step 2l (low nibble) and 2l + 1 (high nibble)
 //             q8_0: 512 bytes, code = value + 128
+// mxfp4 and int4_group32 are such records too, with a scale of 1 (e8m0) or 2 (bf16) bytes a row.
+//
+// fp8_block and mxfp8 are records of 128 or 32 inputs: scales (f32[16] or e8m0[16]), then 64 bytes for each 4 inputs,
+// placed so that interleaving a register's low and high bytes of bf16 within 128-bit lanes gives two registers of 16
+// rows x 2 inputs (fp8_offset).
+//
+// int8_channel, int8_static and int4_channel are codes alone, [steps][16 rows] as above, K filled up with zeros to
+// whole lines (of 4 and 8 inputs); their scales are one fp32 vector beside the panels.
 #pragma once
 
 #include <cstddef>
@@ -31,20 +39,39 @@ namespace baton::kernels {
   return dtype == tensor::DType::kQ4_1 || dtype == tensor::DType::kQ5_1 || dtype == tensor::DType::kQ4_K ||
          dtype == tensor::DType::kQ5_K;
 }
+// e4m3 codes with a scale per group, multiplied as bf16.
+[[maybe_unused]] static constexpr bool is_fp8(tensor::DType dtype) {
+  return dtype == tensor::DType::kFp8Block || dtype == tensor::DType::kMxfp8;
+}
+// Integer codes with one scale per output row.
+[[maybe_unused]] static constexpr bool is_channel(tensor::DType dtype) {
+  return dtype == tensor::DType::kInt8Channel || dtype == tensor::DType::kInt4Channel ||
+         dtype == tensor::DType::kInt8Static;
+}
+[[maybe_unused]] static constexpr bool is_plain(tensor::DType dtype) {
+  return dtype == tensor::DType::kF32 || dtype == tensor::DType::kF16 || dtype == tensor::DType::kBF16;
+}
+// Bytes of a block's scale.
+[[maybe_unused]] static constexpr int scale_bytes(tensor::DType dtype) {
+  using tensor::DType;
+  if (dtype == DType::kFp8Block) return 4;
+  return dtype == DType::kMxfp8 || dtype == DType::kMxfp4 ? 1 : 2;
+}
 // Bits of a code: 4, 5, 6 or 8.
 [[maybe_unused]] static constexpr int code_bits(tensor::DType dtype) {
   using tensor::DType;
-  if (dtype == DType::kQ8_0) return 8;
+  if (dtype == DType::kQ8_0 || dtype == DType::kInt8Channel || dtype == DType::kInt8Static || is_fp8(dtype)) return 8;
   if (dtype == DType::kQ6_K) return 6;
   return dtype == DType::kQ5_0 || dtype == DType::kQ5_1 || dtype == DType::kQ5_K ? 5 : 4;
 }
-// What is taken from a code before it is multiplied is 1 << this; 0 for nothing.
+// What is taken from a code before it is multiplied is 1 << this; 0 for nothing. The code of mxfp4 is its doubled value
+// plus 16, which a table makes of the e2m1 code.
 [[maybe_unused]] static constexpr int code_offset_shift(tensor::DType dtype) {
   using tensor::DType;
-  if (dtype == DType::kQ4_0) return 3;
-  if (dtype == DType::kQ5_0) return 4;
+  if (dtype == DType::kQ4_0 || dtype == DType::kInt4Group32 || dtype == DType::kInt4Channel) return 3;
+  if (dtype == DType::kQ5_0 || dtype == DType::kMxfp4) return 4;
   if (dtype == DType::kQ6_K) return 5;
-  return dtype == DType::kQ8_0 ? 7 : 0;
+  return dtype == DType::kQ8_0 || dtype == DType::kInt8Channel || dtype == DType::kInt8Static ? 7 : 0;
 }
 
 // A record of a quantised panel: what belongs to the block, then its groups of 32 inputs, each high bits and codes.
@@ -58,14 +85,30 @@ struct BlockLayout {
   const int bits = code_bits(dtype);
   const bool k_quant = is_k_quant(dtype);
   BlockLayout layout;
-  layout.mins = 32;
+  layout.mins = 16 * scale_bytes(dtype);
   layout.sub_scales = layout.mins + (has_min(dtype) ? 32 : 0);
   layout.sub_mins = layout.sub_scales + (!k_quant ? 0 : bits == 6 ? 256 : 128);
   layout.high = layout.sub_mins + (k_quant && has_min(dtype) ? 128 : 0);
   layout.codes = layout.high + (bits == 5 ? 64 : bits == 6 ? 128 : 0);
   layout.group_bytes = layout.codes - layout.high + (bits == 8 ? 512 : 256);
-  layout.bytes = layout.high + (k_quant ? 8 : 1) * layout.group_bytes;
+  const int groups = k_quant ? 8 : dtype == tensor::DType::kFp8Block ? 4 : 1;
+  layout.bytes = layout.high + groups * layout.group_bytes;
   return layout;
+}
+
+// Byte of input k of one row in a plain panel.
+[[maybe_unused]] static constexpr int64_t plain_offset(tensor::DType dtype, int row, int64_t k) {
+  if (dtype == tensor::DType::kF32) return k * 64 + row * 4;
+  if (dtype == tensor::DType::kF16) return k * 32 + row * 2;
+  return k / 2 * 256 + row * 4 + k % 2 * 2;
+}
+// Byte of input k of one row, from the codes of a record of an fp8 format.
+[[maybe_unused]] static constexpr int64_t fp8_offset(int row, int64_t k) {
+  return k / 4 * 64 + row / 4 * 16 + k % 4 / 2 * 8 + row % 4 * 2 + k % 2;
+}
+// Byte of the code of input k of one row in a panel of a channel format; int4: the low nibble in even steps.
+[[maybe_unused]] static constexpr int64_t channel_offset(tensor::DType dtype, int row, int64_t k) {
+  return k / (dtype == tensor::DType::kInt4Channel ? 8 : 4) * 64 + row * 4 + k % 4;
 }
 
 struct PanelLayout {
@@ -74,11 +117,12 @@ struct PanelLayout {
 };
 PanelLayout panel_layout(tensor::DType dtype, int64_t out_features, int64_t in_features);
 
-// Inputs that share a weight scale and an activation scale: 32 or 256; 2 for bf16 (a pair is one step), 1 otherwise.
+// Inputs that share a weight scale and an activation scale: 32, 128 or 256; 2 for bf16 (a pair is one step) and
+// int4_channel (a byte), 1 otherwise.
 int64_t weight_group(tensor::DType dtype);
 // Panels that a tile works on at once.
 [[maybe_unused]] static constexpr int panels_per_tile(tensor::DType dtype) {
-  return dtype == tensor::DType::kBF16 ? 4 : 2;
+  return dtype == tensor::DType::kBF16 || is_fp8(dtype) ? 4 : 2;
 }
 // First byte of a panel. bf16: of the panel's 64 bytes in the first step of its block.
 [[maybe_unused]] static constexpr int64_t panel_offset(const PanelLayout& layout, tensor::DType dtype, int64_t panel) {
@@ -96,6 +140,10 @@ inline constexpr int kMaxMergeDepth = 4;  // sums that wait on the stack: a tree
 
 // The unsigned codes of the 32 inputs of `group` (0 .. 7 of a super-block, else 0) of one row of a record.
 void unpack_codes(tensor::DType dtype, const std::byte* record, int row, int group, uint8_t codes[32]);
+// What one row's codes of a record are multiplied by (K-quants: beside their sub-scales; mxfp4: half its scale).
+float block_scale(tensor::DType dtype, const std::byte* record, int row);
+// The signed value of input k of one row in a panel of a channel format.
+int channel_code(tensor::DType dtype, const std::byte* panel, int row, int64_t k);
 [[maybe_unused]] static constexpr int code_offset(tensor::DType dtype) {
   return code_offset_shift(dtype) == 0 ? 0 : 1 << code_offset_shift(dtype);
 }

@@ -21,6 +21,8 @@ int64_t activation_group(DType dtype) {
       return 256;
     case ActivationFormat::kF32:
     case ActivationFormat::kBF16:
+    case ActivationFormat::kInt8Row:
+    case ActivationFormat::kInt8Static:
       break;
   }
   return 1;
@@ -89,6 +91,9 @@ Result<kernels::PackedMatrix> WeightLoader::pack(const std::string& name, kernel
   pool_.parallel_for(spec.out_features, kernels::PackedMatrix::kPanelRows, [&](int64_t begin, int64_t end) {
     packed->pack_rows(begin, end - begin, tensor->data + begin * row_bytes);
   });
+  if (const auto sound = packed->finish(); !sound) {
+    return fail(sound.error().with_context(fmt::format("{}: tensor {}", checkpoint_.path(), name)));
+  }
   bytes_held_ += static_cast<int64_t>(packed->bytes());
   finished(*tensor);
   return packed;
