@@ -1,5 +1,6 @@
 #include "models/weight_loader.h"
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 
@@ -10,8 +11,8 @@ namespace baton::models {
 namespace {
 
 using kernels::ActivationFormat;
+using kernels::PackedMatrix;
 using tensor::DType;
-
 
 int64_t activation_group(DType dtype) {
   switch (kernels::activation_format(dtype)) {
@@ -48,6 +49,13 @@ float to_float(const std::byte* data, DType dtype, int64_t index) {
   return dtype == DType::kF16 ? tensor::f16_to_float(half) : tensor::bf16_to_float(half);
 }
 
+Result<void> check_range(const weights::Checkpoint& checkpoint, const weights::MatrixSource& source, int64_t begin,
+                         int64_t count) {
+  if (begin >= 0 && count > 0 && begin + count <= source.rows) return {};
+  return fail(Code::kOutOfRange, "{}: tensor {} has {} rows, not rows {} to {}",
+              checkpoint.file_path(*source.parts.front()), source.name, source.rows, begin, begin + count);
+}
+
 }  // namespace
 
 WeightLoader::WeightLoader(const weights::Checkpoint& checkpoint, const LoadOptions& options, ComputePool& pool)
@@ -55,67 +63,139 @@ WeightLoader::WeightLoader(const weights::Checkpoint& checkpoint, const LoadOpti
   for (const auto& [name, entry] : checkpoint.tensors()) bytes_total_ += entry.bytes;
 }
 
-Result<const weights::TensorEntry*> WeightLoader::find(const std::string& name) const {
-  const auto it = checkpoint_.tensors().find(name);
-  if (it == checkpoint_.tensors().end()) {
-    return fail(Code::kDataLoss, "{}: tensor {} is missing", checkpoint_.path(), name);
+Result<const weights::WeightFormats*> WeightLoader::formats() {
+  if (!formats_) {
+    BATON_TRY_ASSIGN(auto opened, weights::WeightFormats::open(checkpoint_, options_.quantization));
+    formats_.emplace(std::move(opened));
   }
-  return &it->second;
+  return &*formats_;
 }
 
-Result<kernels::PackedMatrix> WeightLoader::matrix(const std::string& name) {
-  return pack(name, {.k_order = kernels::KOrder::kSequential});
+Result<weights::MatrixSource> WeightLoader::source(const std::string& name, weights::Values values) {
+  BATON_TRY_ASSIGN(const weights::WeightFormats* known, formats());
+  return known->find(name, values);
 }
 
-Result<kernels::PackedMatrix> WeightLoader::tree_matrix(const std::string& name, int64_t unit) {
-  return pack(name, {.k_order = kernels::KOrder::kTree, .tree_unit = unit});
+Result<PackedMatrix> WeightLoader::matrix(const std::string& name) {
+  return pack(name, {}, {.k_order = kernels::KOrder::kSequential});
 }
 
-Result<kernels::PackedMatrix> WeightLoader::pack(const std::string& name, kernels::MatmulSpec spec) {
-  BATON_TRY_ASSIGN(const weights::TensorEntry* tensor, find(name));
-  if (tensor->shape.size() != 2 || !tensor::is_gguf_weight(tensor->dtype)) {
-    return fail(Code::kDataLoss, "{}: tensor {} ({} {}) is not a weight matrix in a format this version multiplies",
-                checkpoint_.path(), name, tensor::dtype_name(tensor->dtype), shape_text(tensor->shape));
-  }
-  spec.out_features = tensor->shape[0];
-  spec.in_features = tensor->shape[1];
-  spec.dtype = tensor->dtype;
+Result<PackedMatrix> WeightLoader::tree_matrix(const std::string& name, int64_t unit) {
+  return pack(name, {}, {.k_order = kernels::KOrder::kTree, .tree_unit = unit});
+}
+
+Result<PackedMatrix> WeightLoader::matrix_rows(const std::string& name, int64_t begin, int64_t count) {
+  return pack(name, {begin, count}, {.k_order = kernels::KOrder::kSequential});
+}
+
+Result<PackedMatrix> WeightLoader::tree_matrix_rows(const std::string& name, int64_t unit, int64_t begin,
+                                                    int64_t count) {
+  return pack(name, {begin, count}, {.k_order = kernels::KOrder::kTree, .tree_unit = unit});
+}
+
+Result<std::pair<int64_t, int64_t>> WeightLoader::matrix_shape(const std::string& name) {
+  BATON_TRY_ASSIGN(const auto matrix, source(name, weights::Values::kSkip));
+  return std::pair(matrix.rows, matrix.columns);
+}
+
+Result<PackedMatrix> WeightLoader::pack(const std::string& name, Rows rows, kernels::MatmulSpec spec) {
+  BATON_TRY_ASSIGN(const weights::MatrixSource from, source(name, weights::Values::kRead));
+  const int64_t count = rows.count.value_or(from.rows);
+  BATON_TRY(check_range(checkpoint_, from, rows.begin, count));
+  spec.out_features = count;
+  spec.in_features = from.columns;
+  spec.dtype = from.dtype;
   spec.isa = options_.isa;
   spec.allow_onednn = options_.allow_onednn;
   if (spec.k_order == kernels::KOrder::kTree) {
     spec.tree_unit = tree_unit(spec.dtype, spec.tree_unit, spec.in_features);
   }
-  auto packed = kernels::PackedMatrix::reserve(spec);
-  if (!packed) return fail(packed.error().with_context(fmt::format("{}: tensor {}", checkpoint_.path(), name)));
-  const int64_t row_bytes = tensor::dtype_bytes(spec.dtype, spec.in_features);
-  pool_.parallel_for(spec.out_features, kernels::PackedMatrix::kPanelRows, [&](int64_t begin, int64_t end) {
-    packed->pack_rows(begin, end - begin, tensor->data + begin * row_bytes);
-  });
-  if (const auto sound = packed->finish(); !sound) {
-    return fail(sound.error().with_context(fmt::format("{}: tensor {}", checkpoint_.path(), name)));
-  }
+  const auto in_context = [&](const Status& status) {
+    const auto& file = checkpoint_.file_path(*from.parts.front());
+    return fail(status.with_context(
+        fmt::format("{}: tensor {}{}{}", file, name, from.scale_name.empty() ? "" : " with ", from.scale_name)));
+  };
+  auto packed = PackedMatrix::reserve(spec);
+  if (!packed) return in_context(packed.error());
+  pack_rows(from, rows.begin, *packed);
+  if (const auto sound = packed->finish(); !sound) return in_context(sound.error());
   bytes_held_ += static_cast<int64_t>(packed->bytes());
-  finished(*tensor);
+  finished(from, rows.begin, count);
   return packed;
 }
 
-Result<std::vector<float>> WeightLoader::vector(const std::string& name) {
-  BATON_TRY_ASSIGN(const weights::TensorEntry* tensor, find(name));
-  const DType dtype = tensor->dtype;
-  if (tensor->shape.size() != 1 || (dtype != DType::kF32 && dtype != DType::kF16 && dtype != DType::kBF16)) {
-    return fail(Code::kDataLoss, "{}: tensor {} ({} {}) must be a vector of f32, f16 or bf16", checkpoint_.path(), name,
-                tensor::dtype_name(dtype), shape_text(tensor->shape));
+void WeightLoader::pack_rows(const weights::MatrixSource& from, int64_t begin, PackedMatrix& packed) {
+  const int64_t count = packed.spec().out_features;
+  const auto first = static_cast<size_t>(begin);
+  if (!from.channel_scales.empty()) {
+    packed.set_channel_scales(0, std::span(from.channel_scales).subspan(first, static_cast<size_t>(count)));
   }
-  std::vector<float> values(tensor->shape[0]);
-  for (size_t i = 0; i < values.size(); ++i) values[i] = to_float(tensor->data, dtype, static_cast<int64_t>(i));
+  if (from.static_input) {
+    packed.set_static({.input_scale = from.static_input->input_scale, .input_offset = from.static_input->input_offset},
+                      std::span(from.static_input->quant_bias).subspan(first, static_cast<size_t>(count)));
+  }
+  pool_.parallel_for(count, PackedMatrix::kPanelRows, [&](int64_t range_begin, int64_t range_end) {
+    if (const std::byte* stored = from.stored_rows(begin + range_begin)) {
+      packed.pack_rows(range_begin, range_end - range_begin, stored);
+      return;
+    }
+    std::vector<std::byte> panel(static_cast<size_t>(PackedMatrix::kPanelRows * from.row_bytes()));
+    for (int64_t row = range_begin; row < range_end; row += PackedMatrix::kPanelRows) {
+      const int64_t now = std::min(PackedMatrix::kPanelRows, range_end - row);
+      from.read_rows(begin + row, now, panel.data());
+      packed.pack_rows(row, now, panel.data());
+    }
+  });
+}
+
+Result<std::vector<float>> WeightLoader::dense_rows(const std::string& name, int64_t begin, int64_t count) {
+  BATON_TRY_ASSIGN(const weights::MatrixSource from, source(name, weights::Values::kRead));
+  BATON_TRY(check_range(checkpoint_, from, begin, count));
+  std::vector<float> values(static_cast<size_t>(count * from.columns));
+  if (const auto made = from.dequantize_rows(begin, count, values.data()); !made) {
+    return fail(made.error().with_context(checkpoint_.file_path(*from.parts.front())));
+  }
   bytes_held_ += static_cast<int64_t>(values.size() * sizeof(float));
-  finished(*tensor);
+  finished(from, begin, count);
   return values;
 }
 
-void WeightLoader::finished(const weights::TensorEntry& tensor) {
+Result<std::vector<float>> WeightLoader::vector(const std::string& name) {
+  const auto it = checkpoint_.tensors().find(name);
+  if (it == checkpoint_.tensors().end()) {
+    return fail(Code::kDataLoss, "{}: tensor {} is missing", checkpoint_.path(), name);
+  }
+  const weights::TensorEntry& tensor = it->second;
+  const DType dtype = tensor.dtype;
+  if (dtype != DType::kF32 && dtype != DType::kF16 && dtype != DType::kBF16) {
+    return fail(Code::kDataLoss, "{}: tensor {} ({} {}) must be of f32, f16 or bf16", checkpoint_.file_path(tensor),
+                name, tensor::dtype_name(dtype), shape_text(tensor.shape));
+  }
+  std::vector<float> values(static_cast<size_t>(tensor.bytes / tensor::dtype_info(dtype).block_bytes));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = to_float(tensor.data, dtype, static_cast<int64_t>(i));
+  bytes_held_ += static_cast<int64_t>(values.size() * sizeof(float));
   checkpoint_.release(tensor);
-  bytes_done_ += tensor.bytes;
+  finished(tensor.bytes);
+  return values;
+}
+
+// Rows of one matrix may be asked for piece by piece: each counts for its share.
+void WeightLoader::finished(const weights::MatrixSource& from, int64_t begin, int64_t count) {
+  int64_t bytes = 0;
+  for (const weights::TensorEntry* part : from.parts) {
+    bytes += part->bytes * (begin + count) / from.rows - part->bytes * begin / from.rows;
+    weights::TensorEntry piece = *part;
+    if (count != from.rows) {
+      piece.file_offset += part->bytes * begin / from.rows;
+      piece.bytes = part->bytes * count / from.rows;
+    }
+    checkpoint_.release(piece);
+  }
+  finished(bytes);
+}
+
+void WeightLoader::finished(int64_t bytes) {
+  bytes_done_ = std::min(bytes_done_ + bytes, bytes_total_);
   if (options_.progress) options_.progress(bytes_done_, bytes_total_);
 }
 
