@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "apps/ask_command.h"
+#include "apps/make_checkpoint_command.h"
 #include "apps/proxy_command.h"
 #include "apps/serve/serve_command.h"
 
@@ -18,6 +19,7 @@ constexpr std::string_view kUsage =
     "  serve MODEL   an engine with its OpenAI-compatible server; MODEL is a GGUF file, a folder or a cached id\n"
     "  proxy         the proxy in front of prefill and decode engines\n"
     "  ask QUESTION  one question to a server, the answer streamed, and what it took\n"
+    "  make-checkpoint   a random checkpoint of a model family, at any size\n"
     "  version       this version\n"
     "\n"
     "`baton <command> --help` tells a command's options.\n";
@@ -32,6 +34,7 @@ int main(int argc, char** argv) {
   if (command == "serve") return baton::apps::serve_command(count, arguments, program == "vllm");
   if (command == "proxy") return baton::apps::proxy_command(count, arguments);
   if (command == "ask") return baton::apps::ask_command(count, arguments);
+  if (command == "make-checkpoint") return baton::apps::make_checkpoint_command(count, arguments);
   if (command == "version" || command == "--version" || command == "-v") {
     fmt::print("{}\n", BATON_VERSION);
     return 0;

@@ -61,6 +61,8 @@ struct LoadOptions {
   bool allow_onednn = true;
   // 0: from the checkpoint. Refused when larger than the checkpoint supports.
   int max_positions = 0;
+  // "": as the checkpoint says. "ascend": it must be a folder that ModelSlim wrote.
+  std::string quantization;
   // Called with bytes done and bytes in all, from the loading thread.
   std::function<void(int64_t done, int64_t total)> progress;
 };

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <set>
 
 namespace baton::models {
 namespace {
 
 constexpr size_t kMistakesShown = 5;
+constexpr std::string_view kWeight = ".weight";
 
 bool matches(std::string_view pattern, std::string_view name) {
   const size_t star = pattern.find('*');
@@ -28,6 +30,11 @@ bool holds_padded(const std::vector<int64_t>& shape, int64_t size) {
   return wider <= 1 && count >= size && (shape.size() == 1 || count == size);
 }
 
+std::string wrong_shape(const std::string& name, const std::vector<int64_t>& found,
+                        const std::vector<int64_t>& wanted) {
+  return fmt::format("{} has shape {}, the configuration asks for {}", name, shape_text(found), shape_text(wanted));
+}
+
 }  // namespace
 
 std::string shape_text(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
@@ -39,29 +46,70 @@ bool TensorTable::is_ignored(std::string_view name) const {
   return false;
 }
 
-Result<void> TensorTable::check(const weights::Checkpoint& checkpoint) const {
+struct TensorTable::Findings {
   std::vector<std::string> mistakes;
+  std::set<std::string_view> known;  // names that belong to what is required
+  std::set<std::string> broken;      // "base." of matrices that are wrong: their parts are no mistakes of their own
+};
+
+void TensorTable::check_tensor(const weights::Checkpoint& checkpoint, const std::string& name,
+                               const std::vector<int64_t>& shape, Findings& findings) const {
+  const auto it = checkpoint.tensors().find(name);
+  if (it == checkpoint.tensors().end()) {
+    findings.mistakes.push_back(fmt::format("{} {} is missing", name, shape_text(shape)));
+    return;
+  }
+  findings.known.insert(it->first);
+  if (it->second.shape != shape) findings.mistakes.push_back(wrong_shape(name, it->second.shape, shape));
+}
+
+void TensorTable::check_matrix(const weights::Checkpoint& checkpoint, const weights::WeightFormats& formats,
+                               const std::string& name, const std::vector<int64_t>& shape, Findings& findings) const {
   const auto& tensors = checkpoint.tensors();
+  const std::string base = name.substr(0, name.size() - kWeight.size());
+  if (!tensors.contains(name) && !tensors.contains(base + ".weight_packed")) {
+    findings.broken.insert(base + ".");
+    findings.mistakes.push_back(fmt::format("{} {} is missing", name, shape_text(shape)));
+    return;
+  }
+  const auto source = formats.find(name, weights::Values::kSkip);
+  if (!source) {
+    findings.broken.insert(base + ".");
+    findings.mistakes.push_back(source.error().message());
+    return;
+  }
+  for (const weights::TensorEntry* part : source->parts) findings.known.insert(part->name);
+  const std::vector<int64_t> found{source->rows, source->columns};
+  if (found != shape) findings.mistakes.push_back(wrong_shape(name, found, shape));
+}
+
+Result<void> TensorTable::check(const weights::Checkpoint& checkpoint, std::string_view quantization) const {
+  BATON_TRY_ASSIGN(const auto formats, weights::WeightFormats::open(checkpoint, quantization));
+  Findings findings;
   for (const auto& [name, shape] : shapes_) {
-    const auto it = tensors.find(name);
-    if (it == tensors.end()) {
-      mistakes.push_back(fmt::format("{} {} is missing", name, shape_text(shape)));
-    } else if (it->second.shape != shape) {
-      mistakes.push_back(fmt::format("{} has shape {}, the configuration asks for {}", name,
-                                     shape_text(it->second.shape), shape_text(shape)));
+    if (shape.size() == 2 && name.ends_with(kWeight)) {
+      check_matrix(checkpoint, formats, name, shape, findings);
+    } else {
+      check_tensor(checkpoint, name, shape, findings);
     }
   }
   for (const auto& [name, size] : padded_) {
-    const auto it = tensors.find(name);
-    if (it == tensors.end()) {
-      mistakes.push_back(fmt::format("{} [{}] is missing", name, size));
+    const auto it = checkpoint.tensors().find(name);
+    if (it == checkpoint.tensors().end()) {
+      findings.mistakes.push_back(fmt::format("{} [{}] is missing", name, size));
     } else if (!holds_padded(it->second.shape, size)) {
-      mistakes.push_back(fmt::format("{} has shape {}, the configuration asks for a vector of at least {}", name,
-                                     shape_text(it->second.shape), size));
+      findings.mistakes.push_back(fmt::format("{} has shape {}, the configuration asks for a vector of at least {}",
+                                              name, shape_text(it->second.shape), size));
     }
   }
-  for (const auto& [name, entry] : tensors) {
-    if (!shapes_.contains(name) && !padded_.contains(name) && !is_ignored(name)) {
+  auto& mistakes = findings.mistakes;
+  const auto belongs_to_broken = [&](const std::string& name) {
+    const size_t dot = name.rfind('.');
+    return dot != std::string::npos && findings.broken.contains(name.substr(0, dot + 1));
+  };
+  for (const auto& [name, entry] : checkpoint.tensors()) {
+    if (!findings.known.contains(name) && !shapes_.contains(name) && !padded_.contains(name) &&
+        !belongs_to_broken(name) && !is_ignored(name)) {
       mistakes.push_back(fmt::format("{} {} is not a tensor of this architecture", name, shape_text(entry.shape)));
     }
   }

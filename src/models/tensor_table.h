@@ -1,5 +1,6 @@
 // What a checkpoint must hold: a table from tensor names to shapes. Anything missing, extra or misshaped is an error
-// that names the tensor.
+// that names the tensor. A matrix ("....weight", two dimensions) may have any of the forms of weights/weight_formats.h;
+// its scales and other parts belong to it.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 
 #include "base/status.h"
 #include "weights/checkpoint.h"
+#include "weights/weight_formats.h"
 
 namespace baton::models {
 
@@ -23,10 +25,16 @@ class TensorTable {
   // Tensors that may be there and are not used. `*` stands for any run of characters.
   void ignore(std::string pattern) { ignored_.push_back(std::move(pattern)); }
 
-  // kDataLoss listing up to a few of the tensors that are wrong.
-  Result<void> check(const weights::Checkpoint& checkpoint) const;
+  // kDataLoss listing up to a few of the tensors that are wrong; the errors of WeightFormats::open. quantization: as
+  // there.
+  Result<void> check(const weights::Checkpoint& checkpoint, std::string_view quantization = "") const;
 
  private:
+  struct Findings;
+  void check_tensor(const weights::Checkpoint& checkpoint, const std::string& name, const std::vector<int64_t>& shape,
+                    Findings& findings) const;
+  void check_matrix(const weights::Checkpoint& checkpoint, const weights::WeightFormats& formats,
+                    const std::string& name, const std::vector<int64_t>& shape, Findings& findings) const;
   bool is_ignored(std::string_view name) const;
 
   std::map<std::string, std::vector<int64_t>, std::less<>> shapes_;

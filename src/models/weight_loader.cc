@@ -1,5 +1,6 @@
 #include "models/weight_loader.h"
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 
@@ -12,6 +13,7 @@ namespace baton::models {
 namespace {
 
 using kernels::ActivationFormat;
+using kernels::PackedMatrix;
 using tensor::DType;
 
 int64_t activation_group(DType dtype) {
@@ -49,6 +51,13 @@ float to_float(const std::byte* data, DType dtype, int64_t index) {
   return dtype == DType::kF16 ? tensor::f16_to_float(half) : tensor::bf16_to_float(half);
 }
 
+Result<void> check_range(const weights::Checkpoint& checkpoint, const weights::MatrixSource& source, int64_t begin,
+                         int64_t count) {
+  if (begin >= 0 && count > 0 && begin + count <= source.rows) return {};
+  return fail(Code::kOutOfRange, "{}: tensor {} has {} rows, not rows {} to {}",
+              checkpoint.file_path(*source.parts.front()), source.name, source.rows, begin, begin + count);
+}
+
 }  // namespace
 
 WeightLoader::WeightLoader(const weights::Checkpoint& checkpoint, const LoadOptions& options, ComputePool& pool)
@@ -56,124 +65,214 @@ WeightLoader::WeightLoader(const weights::Checkpoint& checkpoint, const LoadOpti
   for (const auto& [name, entry] : checkpoint.tensors()) bytes_total_ += entry.bytes;
 }
 
-Result<const weights::TensorEntry*> WeightLoader::find(const std::string& name) const {
-  const auto it = checkpoint_.tensors().find(name);
-  if (it == checkpoint_.tensors().end()) {
-    return fail(Code::kDataLoss, "{}: tensor {} is missing", checkpoint_.path(), name);
+Result<const weights::WeightFormats*> WeightLoader::formats() {
+  if (!formats_) {
+    BATON_TRY_ASSIGN(auto opened, weights::WeightFormats::open(checkpoint_, options_.quantization));
+    formats_.emplace(std::move(opened));
   }
-  return &it->second;
+  return &*formats_;
 }
 
-Result<kernels::PackedMatrix> WeightLoader::matrix(const std::string& name) {
-  return pack(name, {.k_order = kernels::KOrder::kSequential});
+Result<weights::MatrixSource> WeightLoader::source(const std::string& name, weights::Values values) {
+  BATON_TRY_ASSIGN(const weights::WeightFormats* known, formats());
+  return known->find(name, values);
 }
 
-Result<kernels::PackedMatrix> WeightLoader::tree_matrix(const std::string& name, int64_t unit) {
-  return pack(name, {.k_order = kernels::KOrder::kTree, .tree_unit = unit});
+Result<PackedMatrix> WeightLoader::matrix(const std::string& name) {
+  return pack(name, {}, {.k_order = kernels::KOrder::kSequential});
 }
 
-Result<kernels::PackedMatrix> WeightLoader::pack(const std::string& name, kernels::MatmulSpec spec) {
-  BATON_TRY_ASSIGN(const weights::TensorEntry* tensor, find(name));
-  if (tensor->shape.size() != 2 || !tensor::is_gguf_weight(tensor->dtype)) {
-    return fail(Code::kDataLoss, "{}: tensor {} ({} {}) is not a weight matrix in a format this version multiplies",
-                checkpoint_.path(), name, tensor::dtype_name(tensor->dtype), shape_text(tensor->shape));
-  }
-  spec.out_features = tensor->shape[0];
-  spec.in_features = tensor->shape[1];
-  spec.dtype = tensor->dtype;
+Result<PackedMatrix> WeightLoader::tree_matrix(const std::string& name, int64_t unit) {
+  return pack(name, {}, {.k_order = kernels::KOrder::kTree, .tree_unit = unit});
+}
+
+Result<PackedMatrix> WeightLoader::matrix_rows(const std::string& name, int64_t begin, int64_t count) {
+  return pack(name, {begin, count}, {.k_order = kernels::KOrder::kSequential});
+}
+
+Result<PackedMatrix> WeightLoader::tree_matrix_rows(const std::string& name, int64_t unit, int64_t begin,
+                                                    int64_t count) {
+  return pack(name, {begin, count}, {.k_order = kernels::KOrder::kTree, .tree_unit = unit});
+}
+
+Result<std::pair<int64_t, int64_t>> WeightLoader::matrix_shape(const std::string& name) {
+  BATON_TRY_ASSIGN(const auto matrix, source(name, weights::Values::kSkip));
+  return std::pair(matrix.rows, matrix.columns);
+}
+
+kernels::MatmulSpec WeightLoader::spec_of(const weights::MatrixSource& from, int64_t rows,
+                                          kernels::MatmulSpec spec) const {
+  spec.out_features = rows;
+  spec.in_features = from.columns;
+  spec.dtype = from.dtype;
   spec.isa = options_.isa;
   spec.allow_onednn = options_.allow_onednn;
   if (spec.k_order == kernels::KOrder::kTree) {
     spec.tree_unit = tree_unit(spec.dtype, spec.tree_unit, spec.in_features);
   }
-  auto packed = kernels::PackedMatrix::reserve(spec);
-  if (!packed) return fail(packed.error().with_context(fmt::format("{}: tensor {}", checkpoint_.path(), name)));
-  const int64_t row_bytes = tensor::dtype_bytes(spec.dtype, spec.in_features);
-  pool_.parallel_for(spec.out_features, kernels::PackedMatrix::kPanelRows, [&](int64_t begin, int64_t end) {
-    packed->pack_rows(begin, end - begin, tensor->data + begin * row_bytes);
-  });
-  if (const auto sound = packed->finish(); !sound) {
-    return fail(sound.error().with_context(fmt::format("{}: tensor {}", checkpoint_.path(), name)));
-  }
-  bytes_held_ += static_cast<int64_t>(packed->bytes());
-  finished(*tensor);
+  return spec;
+}
+
+std::unexpected<Status> WeightLoader::in_context(const weights::MatrixSource& from, const Status& status) const {
+  return fail(status.with_context(fmt::format("{}: tensor {}{}{}", checkpoint_.file_path(*from.parts.front()),
+                                              from.name, from.scale_name.empty() ? "" : " with ", from.scale_name)));
+}
+
+Result<PackedMatrix> WeightLoader::pack(const std::string& name, Rows rows, kernels::MatmulSpec spec) {
+  BATON_TRY_ASSIGN(const weights::MatrixSource from, source(name, weights::Values::kRead));
+  const int64_t count = rows.count.value_or(from.rows);
+  BATON_TRY(check_range(checkpoint_, from, rows.begin, count));
+  auto packed = PackedMatrix::reserve(spec_of(from, count, spec));
+  if (!packed) return in_context(from, packed.error());
+  BATON_TRY(fill(from, rows.begin, *packed));
   return packed;
 }
 
-Result<std::vector<float>> WeightLoader::vector(const std::string& name) {
-  BATON_TRY_ASSIGN(const weights::TensorEntry* tensor, find(name));
-  if (tensor->shape.size() == 1) return values(name);
-  return fail(Code::kDataLoss, "{}: tensor {} ({} {}) must be a vector", checkpoint_.path(), name,
-              tensor::dtype_name(tensor->dtype), shape_text(tensor->shape));
-}
-
-Result<std::vector<float>> WeightLoader::values(const std::string& name) {
-  BATON_TRY_ASSIGN(const weights::TensorEntry* tensor, find(name));
-  const DType dtype = tensor->dtype;
-  if (dtype > DType::kBF16) {
-    return fail(Code::kDataLoss, "{}: tensor {} ({} {}) must hold f32, f16 or bf16", checkpoint_.path(), name,
-                tensor::dtype_name(dtype), shape_text(tensor->shape));
-  }
-  std::vector<float> values(static_cast<size_t>(tensor->bytes / tensor::dtype_info(dtype).block_bytes));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = to_float(tensor->data, dtype, static_cast<int64_t>(i));
-  bytes_held_ += static_cast<int64_t>(values.size() * sizeof(float));
-  finished(*tensor);
-  return values;
-}
-
-Result<kernels::PackedMatrix> WeightLoader::float_matrix(const std::string& name) {
-  BATON_TRY_ASSIGN(const weights::TensorEntry* tensor, find(name));
-  const int64_t out = tensor->shape[0], in = tensor->shape[1];
-  BATON_TRY_ASSIGN(const auto rows, dense_rows(name, 0, out));
-  BATON_TRY_ASSIGN(auto packed, pack_floats(name, rows, out, in, DType::kF32));
-  BATON_TRY(used(name));
-  return packed;
-}
-
-Result<std::vector<float>> WeightLoader::dense_rows(const std::string& name, int64_t begin, int64_t count) {
-  BATON_TRY_ASSIGN(const weights::TensorEntry* tensor, find(name));
-  const int64_t in = tensor->shape.back();
-  const int64_t row_bytes = tensor::dtype_bytes(tensor->dtype, in);
-  std::vector<float> rows(static_cast<size_t>(count * in));
-  for (int64_t i = 0; i < count; ++i) {
-    weights::dequantize_row(tensor->dtype, tensor->data + (begin + i) * row_bytes, in, rows.data() + i * in);
-  }
-  return rows;
-}
-
-Result<DType> WeightLoader::dense_dtype(const std::string& name) const {
-  BATON_TRY_ASSIGN(const weights::TensorEntry* tensor, find(name));
-  return tensor->dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
-}
-
-Result<kernels::PackedMatrix> WeightLoader::pack_floats(const std::string& name, std::span<const float> values,
-                                                        int64_t out_features, int64_t in_features, DType dtype) {
-  auto packed = kernels::PackedMatrix::reserve({.out_features = out_features,
-                                                .in_features = in_features,
-                                                .dtype = dtype,
-                                                .isa = options_.isa,
-                                                .allow_onednn = options_.allow_onednn});
-  if (!packed) return fail(packed.error().with_context(fmt::format("{}: tensor {}", checkpoint_.path(), name)));
-  const int64_t row_bytes = tensor::dtype_bytes(dtype, in_features);
-  std::vector<std::byte> rows(static_cast<size_t>(out_features * row_bytes));
-  for (int64_t i = 0; i < out_features; ++i) {
-    weights::quantise_row(dtype, values.data() + i * in_features, in_features, rows.data() + i * row_bytes);
-  }
-  packed->pack_rows(0, out_features, rows.data());
-  BATON_TRY(packed->finish());
-  bytes_held_ += static_cast<int64_t>(packed->bytes());
-  return packed;
-}
-
-Result<void> WeightLoader::used(const std::string& name) {
-  BATON_TRY_ASSIGN(const weights::TensorEntry* tensor, find(name));
-  finished(*tensor);
+Result<void> WeightLoader::fill(const weights::MatrixSource& from, int64_t begin, PackedMatrix& packed) {
+  pack_rows(from, begin, packed);
+  if (const auto sound = packed.finish(); !sound) return in_context(from, sound.error());
+  bytes_held_ += static_cast<int64_t>(packed.bytes());
+  finished(from, begin, packed.spec().out_features);
   return {};
 }
 
-void WeightLoader::finished(const weights::TensorEntry& tensor) {
+Result<std::vector<PackedMatrix>> WeightLoader::matrices(std::span<const std::string> names) {
+  std::vector<PackedMatrix> all;
+  weights::MatrixSource first;
+  for (size_t i = 0; i < names.size(); ++i) {
+    BATON_TRY_ASSIGN(weights::MatrixSource from, source(names[i], weights::Values::kRead));
+    if (i == 0) {
+      first = from;
+      const auto spec = spec_of(from, from.rows, {.k_order = kernels::KOrder::kSequential});
+      auto reserved = PackedMatrix::reserve_many(spec, std::ssize(names));
+      if (!reserved) return in_context(from, reserved.error());
+      all = std::move(*reserved);
+    } else if (from.dtype != first.dtype || from.rows != first.rows || from.columns != first.columns) {
+      return in_context(
+          from, Status(Code::kDataLoss, fmt::format("is {} [{}, {}], but {} is {} [{}, {}]: experts must be alike",
+                                                    tensor::dtype_name(from.dtype), from.rows, from.columns, first.name,
+                                                    tensor::dtype_name(first.dtype), first.rows, first.columns)));
+    }
+    BATON_TRY(fill(from, 0, all[i]));
+  }
+  return all;
+}
+
+void WeightLoader::pack_rows(const weights::MatrixSource& from, int64_t begin, PackedMatrix& packed) {
+  const int64_t count = packed.spec().out_features;
+  const auto first = static_cast<size_t>(begin);
+  if (!from.channel_scales.empty()) {
+    packed.set_channel_scales(0, std::span(from.channel_scales).subspan(first, static_cast<size_t>(count)));
+  }
+  if (from.static_input) {
+    packed.set_static({.input_scale = from.static_input->input_scale, .input_offset = from.static_input->input_offset},
+                      std::span(from.static_input->quant_bias).subspan(first, static_cast<size_t>(count)));
+  }
+  pool_.parallel_for(count, PackedMatrix::kPanelRows, [&](int64_t range_begin, int64_t range_end) {
+    if (const std::byte* stored = from.stored_rows(begin + range_begin)) {
+      packed.pack_rows(range_begin, range_end - range_begin, stored);
+      return;
+    }
+    std::vector<std::byte> panel(static_cast<size_t>(PackedMatrix::kPanelRows * from.row_bytes()));
+    for (int64_t row = range_begin; row < range_end; row += PackedMatrix::kPanelRows) {
+      const int64_t now = std::min(PackedMatrix::kPanelRows, range_end - row);
+      from.read_rows(begin + row, now, panel.data());
+      packed.pack_rows(row, now, panel.data());
+    }
+  });
+}
+
+Result<std::vector<float>> WeightLoader::dense_rows(const std::string& name, int64_t begin, int64_t count) {
+  BATON_TRY_ASSIGN(const weights::MatrixSource from, source(name, weights::Values::kRead));
+  BATON_TRY(check_range(checkpoint_, from, begin, count));
+  std::vector<float> values(static_cast<size_t>(count * from.columns));
+  if (const auto made = from.dequantize_rows(begin, count, values.data()); !made) {
+    return fail(made.error().with_context(checkpoint_.file_path(*from.parts.front())));
+  }
+  finished(from, begin, count);
+  return values;
+}
+
+Result<PackedMatrix> WeightLoader::float_matrix(const std::string& name) {
+  BATON_TRY_ASSIGN(const auto shape, matrix_shape(name));
+  BATON_TRY_ASSIGN(const auto rows, dense_rows(name, 0, shape.first));
+  return pack_floats(name, rows, shape.first, shape.second, DType::kF32);
+}
+
+Result<DType> WeightLoader::dense_dtype(const std::string& name) {
+  BATON_TRY_ASSIGN(const weights::MatrixSource from, source(name, weights::Values::kSkip));
+  return from.dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
+}
+
+Result<PackedMatrix> WeightLoader::pack_floats(const std::string& name, std::span<const float> values,
+                                               int64_t out_features, int64_t in_features, DType dtype) {
+  BATON_TRY_ASSIGN(auto packed, reserve_floats(name, 1, out_features, in_features, dtype));
+  BATON_TRY(fill_floats(values, packed.front()));
+  return std::move(packed.front());
+}
+
+Result<std::vector<PackedMatrix>> WeightLoader::reserve_floats(const std::string& name, int64_t count,
+                                                               int64_t out_features, int64_t in_features, DType dtype) {
+  auto packed = PackedMatrix::reserve_many({.out_features = out_features,
+                                            .in_features = in_features,
+                                            .dtype = dtype,
+                                            .isa = options_.isa,
+                                            .allow_onednn = options_.allow_onednn},
+                                           count);
+  if (!packed) return fail(packed.error().with_context(fmt::format("{}: tensor {}", checkpoint_.path(), name)));
+  return packed;
+}
+
+Result<void> WeightLoader::fill_floats(std::span<const float> values, PackedMatrix& packed) {
+  const auto& spec = packed.spec();
+  const int64_t row_bytes = tensor::dtype_bytes(spec.dtype, spec.in_features);
+  std::vector<std::byte> rows(static_cast<size_t>(spec.out_features * row_bytes));
+  for (int64_t i = 0; i < spec.out_features; ++i) {
+    weights::quantise_row(spec.dtype, values.data() + i * spec.in_features, spec.in_features,
+                          rows.data() + i * row_bytes);
+  }
+  packed.pack_rows(0, spec.out_features, rows.data());
+  BATON_TRY(packed.finish());
+  bytes_held_ += static_cast<int64_t>(packed.bytes());
+  return {};
+}
+
+Result<std::vector<float>> WeightLoader::vector(const std::string& name) {
+  const auto it = checkpoint_.tensors().find(name);
+  if (it == checkpoint_.tensors().end()) {
+    return fail(Code::kDataLoss, "{}: tensor {} is missing", checkpoint_.path(), name);
+  }
+  const weights::TensorEntry& tensor = it->second;
+  const DType dtype = tensor.dtype;
+  if (dtype != DType::kF32 && dtype != DType::kF16 && dtype != DType::kBF16) {
+    return fail(Code::kDataLoss, "{}: tensor {} ({} {}) must be of f32, f16 or bf16", checkpoint_.file_path(tensor),
+                name, tensor::dtype_name(dtype), shape_text(tensor.shape));
+  }
+  std::vector<float> values(static_cast<size_t>(tensor.bytes / tensor::dtype_info(dtype).block_bytes));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = to_float(tensor.data, dtype, static_cast<int64_t>(i));
+  bytes_held_ += static_cast<int64_t>(values.size() * sizeof(float));
   checkpoint_.release(tensor);
-  bytes_done_ += tensor.bytes;
+  finished(tensor.bytes);
+  return values;
+}
+
+// Rows of one matrix may be asked for piece by piece: each counts for its share.
+void WeightLoader::finished(const weights::MatrixSource& from, int64_t begin, int64_t count) {
+  int64_t bytes = 0;
+  for (const weights::TensorEntry* part : from.parts) {
+    bytes += part->bytes * (begin + count) / from.rows - part->bytes * begin / from.rows;
+    weights::TensorEntry piece = *part;
+    if (count != from.rows) {
+      piece.file_offset += part->bytes * begin / from.rows;
+      piece.bytes = part->bytes * count / from.rows;
+    }
+    checkpoint_.release(piece);
+  }
+  finished(bytes);
+}
+
+void WeightLoader::finished(int64_t bytes) {
+  bytes_done_ = std::min(bytes_done_ + bytes, bytes_total_);
   if (options_.progress) options_.progress(bytes_done_, bytes_total_);
 }
 

@@ -39,6 +39,8 @@ class Checkpoint {
   // HF: generation_config.json, tokenizer_config.json; GGUF: empty objects.
   virtual const nlohmann::json& generation_config() const = 0;
   virtual const nlohmann::json& tokenizer_config() const = 0;
+  // The file that a tensor is in, for messages.
+  virtual const std::string& file_path(const TensorEntry& tensor) const = 0;
   // The pages of a tensor that has been packed may go.
   virtual void release(const TensorEntry& tensor) const = 0;
 };

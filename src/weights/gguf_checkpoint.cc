@@ -28,6 +28,7 @@ Result<GgufHeader> map_file(CheckpointParts& parts, const std::string& path) {
   BATON_TRY_ASSIGN(auto file, map_regular_file(path));
   BATON_TRY_ASSIGN(auto header, parse_gguf(file.bytes(), path));
   parts.files.push_back(std::move(file));
+  parts.file_paths.push_back(path);
   return header;
 }
 

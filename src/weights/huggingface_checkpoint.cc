@@ -114,6 +114,7 @@ Result<void> add_shard(CheckpointParts& parts, const std::string& shard, const S
   const int file_index = static_cast<int>(parts.files.size());
   const std::byte* data = file.bytes().data();
   parts.files.push_back(std::move(file));
+  parts.file_paths.push_back(path);
   for (auto& tensor : header.tensors) {
     // A copy that the index does not point at is not the model's.
     const auto mapped = plan.shard_of.find(tensor.name);
@@ -123,8 +124,8 @@ Result<void> add_shard(CheckpointParts& parts, const std::string& shard, const S
                       tensor.bytes, file_index,   tensor.file_offset};
     const auto [it, inserted] = parts.tensors.emplace(name, std::move(entry));
     if (!inserted) {
-      return fail(Code::kDataLoss, "{}: tensor {} is in another file of the folder too (file {} by name)", path,
-                  printable(name), it->second.file_index + 1);
+      return fail(Code::kDataLoss, "{}: tensor {} is in {} too", path, printable(name),
+                  parts.file_paths[static_cast<size_t>(it->second.file_index)]);
     }
   }
   return {};

@@ -14,6 +14,7 @@ struct CheckpointParts {
   Checkpoint::Format format = Checkpoint::Format::kGguf;
   std::string path;
   std::vector<tensor::MappedFile> files;
+  std::vector<std::string> file_paths;  // of the files, in the same order
   std::map<std::string, TensorEntry> tensors;
   nlohmann::json config = nlohmann::json::object();
   nlohmann::json generation_config = nlohmann::json::object();
@@ -29,6 +30,9 @@ class MappedCheckpoint final : public Checkpoint {
   const nlohmann::json& config() const override { return parts_.config; }
   const nlohmann::json& generation_config() const override { return parts_.generation_config; }
   const nlohmann::json& tokenizer_config() const override { return parts_.tokenizer_config; }
+  const std::string& file_path(const TensorEntry& tensor) const override {
+    return parts_.file_paths[static_cast<size_t>(tensor.file_index)];
+  }
   void release(const TensorEntry& tensor) const override {
     parts_.files[static_cast<size_t>(tensor.file_index)].release(static_cast<size_t>(tensor.file_offset),
                                                                  static_cast<size_t>(tensor.bytes));

@@ -2,26 +2,11 @@
 
 #include <cmath>
 
-#include "base/hash.h"
+#include "weights/random_values.h"
 #include "weights/small_tokenizer.h"
 
 namespace baton::weights {
 namespace {
-
-// SplitMix64's finaliser (Steele, Lea, Flood 2014): all 64 bits of the output depend on all of the input.
-uint64_t mix(uint64_t value) {
-  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
-  value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
-  return value ^ (value >> 31);
-}
-
-// Nearly normal with deviation 1: four uniform 16-bit numbers summed (deviation 65536 / sqrt(3)), all in integers.
-float noise(uint64_t key, uint64_t index) {
-  const uint64_t bits = mix(key + (index + 1) * 0x9e3779b97f4a7c15u);
-  int sum = 0;
-  for (int lane = 0; lane < 4; ++lane) sum += static_cast<int>(bits >> (16 * lane) & 0xffff);
-  return static_cast<float>(sum - 2 * 65535) * (1.7320508f / 65536.0f);
-}
 
 class Maker {
  public:
@@ -73,11 +58,11 @@ class Maker {
   }
 
   void add(std::string huggingface, std::string gguf, std::vector<int64_t> shape, float deviation, float mean) {
-    const uint64_t key = xxh3_64(std::as_bytes(std::span(huggingface)), o_.seed);
+    const uint64_t key = random_tensor_key(huggingface, o_.seed);
     int64_t count = 1;
     for (const int64_t dim : shape) count *= dim;
     std::vector<float> values(static_cast<size_t>(count));
-    for (size_t i = 0; i < values.size(); ++i) values[i] = mean + deviation * noise(key, i);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = mean + deviation * random_normal(key, i);
     tensors_.push_back({std::move(huggingface), std::move(gguf), std::move(shape), std::move(values)});
   }
 

@@ -146,7 +146,6 @@ DType gguf_dtype(const RandomLlamaOptions& o, const RandomTensor& tensor) {
   return tensor.gguf_name == "token_embd.weight" ? o.embedding_dtype.value_or(o.dtype) : o.dtype;
 }
 
-
 }  // namespace
 
 Result<void> write_random_huggingface(const std::string& folder, const RandomLlamaOptions& options) {

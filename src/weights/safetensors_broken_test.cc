@@ -118,8 +118,15 @@ TEST(SafetensorsBroken, TensorEntries) {
   EXPECT_THAT(error("3", 8), HasSubstr("tensor t is not an object"));
   EXPECT_THAT(error("{}", 8), HasSubstr("tensor t has no dtype"));
   EXPECT_THAT(error(R"({"dtype":"F31","shape":[2],"data_offsets":[0,8]})", 8), HasSubstr("unknown dtype \"F31\""));
-  EXPECT_THAT(error(R"({"dtype":"F8_E4M3","shape":[8],"data_offsets":[0,8]})", 8),
-              AllOf(HasSubstr("unimplemented"), HasSubstr("tensor t is F8_E4M3")));
+  EXPECT_THAT(error(R"({"dtype":"F8_E5M2","shape":[8],"data_offsets":[0,8]})", 8),
+              AllOf(HasSubstr("unimplemented"), HasSubstr("tensor t is F8_E5M2")));
+  for (const char* dtype : {"I8", "U8", "F8_E4M3", "F8_E8M0"}) {
+    const auto entry = [&](int end) {
+      return fmt::format(R"({{"dtype":"{}","shape":[2,4],"data_offsets":[0,{}]}})", dtype, end);
+    };
+    EXPECT_EQ(error(entry(8), 8), "parsed") << dtype;
+    EXPECT_THAT(error(entry(7), 7), HasSubstr("which is 8 bytes")) << dtype;
+  }
   EXPECT_THAT(error(R"({"dtype":"F32","shape":2,"data_offsets":[0,8]})", 8), HasSubstr("no shape"));
   EXPECT_THAT(error(R"({"dtype":"F32","shape":[-2],"data_offsets":[0,8]})", 8), HasSubstr("dimension -2"));
   EXPECT_THAT(error(R"({"dtype":"F32","shape":[2.5],"data_offsets":[0,8]})", 8), HasSubstr("dimension 2.5"));

@@ -22,11 +22,11 @@ struct DtypeRow {
 
 // The dtypes of the safetensors format; those without a DType are known and not read yet.
 constexpr std::array<DtypeRow, 19> kDtypes{{
-    {"F32", DType::kF32},      {"F16", DType::kF16},      {"BF16", DType::kBF16},    {"I8", DType::kI8},
-    {"I32", DType::kI32},      {"I64", DType::kI64},      {"F64", std::nullopt},     {"F8_E4M3", std::nullopt},
-    {"F8_E5M2", std::nullopt}, {"F8_E8M0", std::nullopt}, {"F6_E2M3", std::nullopt}, {"F6_E3M2", std::nullopt},
-    {"F4", std::nullopt},      {"BOOL", std::nullopt},    {"U8", std::nullopt},      {"U16", std::nullopt},
-    {"U32", std::nullopt},     {"U64", std::nullopt},     {"I16", std::nullopt},
+    {"F32", DType::kF32},      {"F16", DType::kF16},        {"BF16", DType::kBF16},    {"I8", DType::kI8},
+    {"I32", DType::kI32},      {"I64", DType::kI64},        {"F64", std::nullopt},     {"F8_E4M3", DType::kF8E4M3},
+    {"F8_E5M2", std::nullopt}, {"F8_E8M0", DType::kF8E8M0}, {"F6_E2M3", std::nullopt}, {"F6_E3M2", std::nullopt},
+    {"F4", std::nullopt},      {"BOOL", std::nullopt},      {"U8", DType::kU8},        {"U16", std::nullopt},
+    {"U32", std::nullopt},     {"U64", std::nullopt},       {"I16", std::nullopt},
 }};
 
 Result<DType> read_dtype(const json& value, std::string_view where) {

@@ -1,7 +1,8 @@
-// A progress bar for loading weights: redrawn in place on a terminal, a few plain lines elsewhere.
+// A progress bar for loading or writing weights: redrawn in place on a terminal, a few plain lines elsewhere.
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "base/clock.h"
 
@@ -9,7 +10,8 @@ namespace baton::apps {
 
 class LoadProgress {
  public:
-  LoadProgress();
+  // The words for the work and for its end, in lower case.
+  explicit LoadProgress(std::string doing = "loading weights", std::string done = "weights loaded");
   // Bytes done of bytes in all. One thread at a time.
   void show(int64_t done, int64_t total);
   void finish();
@@ -17,6 +19,7 @@ class LoadProgress {
  private:
   void draw(int64_t done, int64_t total) const;
 
+  std::string doing_, done_;
   SteadyClock clock_;
   TimePoint begin_;
   TimePoint drawn_;

@@ -82,7 +82,7 @@ class DeepseekModel::Loader {
   }
 
   Result<AttnResWeights> residual(const std::string& base) {
-    BATON_TRY_ASSIGN(const auto projection, loader_.values(base + "_proj.weight"));
+    BATON_TRY_ASSIGN(const auto projection, loader_.vector(base + "_proj.weight"));
     BATON_TRY_ASSIGN(const auto norm, loader_.vector(base + "_norm.weight"));
     return AttnResWeights::make(norm, projection);
   }
@@ -112,6 +112,8 @@ class DeepseekModel::Loader {
     const MlaConfig& m = config_.mla;
     const int64_t rank = m.kv_lora_rank;
     BATON_TRY_ASSIGN(const tensor::DType dtype, loader_.dense_dtype(base));
+    BATON_TRY_ASSIGN(weights.key_up, loader_.reserve_floats(base, m.heads, rank, m.nope_dim, dtype));
+    BATON_TRY_ASSIGN(weights.value_up, loader_.reserve_floats(base, m.heads, m.value_dim, rank, dtype));
     std::vector<float> transposed(static_cast<size_t>(rank * m.nope_dim));
     for (int64_t h = 0; h < m.heads; ++h) {
       const int64_t first = h * (m.nope_dim + m.value_dim);
@@ -119,13 +121,11 @@ class DeepseekModel::Loader {
       for (int64_t n = 0; n < m.nope_dim; ++n) {
         for (int64_t r = 0; r < rank; ++r) transposed[r * m.nope_dim + n] = rows[n * rank + r];
       }
-      const std::span<const float> values = std::span(rows).subspan(static_cast<size_t>(m.nope_dim * rank));
-      BATON_TRY_ASSIGN(auto up, loader_.pack_floats(base, transposed, rank, m.nope_dim, dtype));
-      weights.key_up.push_back(std::move(up));
-      BATON_TRY_ASSIGN(up, loader_.pack_floats(base, values, m.value_dim, rank, dtype));
-      weights.value_up.push_back(std::move(up));
+      BATON_TRY(loader_.fill_floats(transposed, weights.key_up[h]));
+      const auto values = std::span(rows).subspan(static_cast<size_t>(m.nope_dim * rank));
+      BATON_TRY(loader_.fill_floats(values, weights.value_up[h]));
     }
-    return loader_.used(base);
+    return {};
   }
 
   Result<KdaWeights> kda(const std::string& name) {
@@ -137,8 +137,8 @@ class DeepseekModel::Loader {
     BATON_TRY_ASSIGN(weights.q_conv, convolution(name + "q_conv1d.weight"));
     BATON_TRY_ASSIGN(weights.k_conv, convolution(name + "k_conv1d.weight"));
     BATON_TRY_ASSIGN(weights.v_conv, convolution(name + "v_conv1d.weight"));
-    BATON_TRY_ASSIGN(weights.a_log, loader_.values(name + "A_log"));
-    BATON_TRY_ASSIGN(weights.dt_bias, loader_.values(name + "dt_bias"));
+    BATON_TRY_ASSIGN(weights.a_log, loader_.vector(name + "A_log"));
+    BATON_TRY_ASSIGN(weights.dt_bias, loader_.vector(name + "dt_bias"));
     BATON_TRY_ASSIGN(weights.f_a, linear(name + "f_a_proj"));
     BATON_TRY_ASSIGN(weights.f_b, linear(name + "f_b_proj"));
     BATON_TRY_ASSIGN(weights.beta, linear(name + "b_proj"));
@@ -154,7 +154,7 @@ class DeepseekModel::Loader {
   }
 
   Result<std::vector<float>> convolution(const std::string& name) {
-    BATON_TRY_ASSIGN(const auto values, loader_.values(name));
+    BATON_TRY_ASSIGN(const auto values, loader_.vector(name));
     const KdaConfig& config = *config_.kda;
     std::vector<float> transposed(values.size());
     kernels::transpose_conv(values.data(), int64_t{config.heads} * config.head_dim, config.conv_width,
@@ -188,6 +188,12 @@ class DeepseekModel::Loader {
     return weights;
   }
 
+  std::vector<std::string> expert_names(int layer, const std::string& part) const {
+    std::vector<std::string> all;
+    for (int64_t e = 0; e < config_.moe->experts; ++e) all.push_back(names_.expert(layer, e) + part + ".weight");
+    return all;
+  }
+
   Result<MoeWeights> moe(int i) {
     const MoeConfig& config = *config_.moe;
     const std::string name = names_.experts(i);
@@ -203,16 +209,10 @@ class DeepseekModel::Loader {
       }
       BATON_TRY_ASSIGN(weights.latent_up, linear(name + "routed_expert_up_proj"));
     }
-    for (int64_t e = 0; e < config.experts; ++e) {
-      const std::string expert = names_.expert(i, e);
-      BATON_TRY_ASSIGN(auto gate, loader_.matrix(expert + names_.gate + ".weight"));
-      weights.gate.push_back(std::move(gate));
-      BATON_TRY_ASSIGN(auto up, loader_.matrix(expert + names_.up + ".weight"));
-      weights.up.push_back(std::move(up));
-      // An expert is never sliced over ranks (rule 5): its K is summed in sequence.
-      BATON_TRY_ASSIGN(auto down, loader_.matrix(expert + names_.down + ".weight"));
-      weights.down.push_back(std::move(down));
-    }
+    // An expert is never sliced over ranks (rule 5): its K is summed in sequence.
+    BATON_TRY_ASSIGN(weights.gate, loader_.matrices(expert_names(i, names_.gate)));
+    BATON_TRY_ASSIGN(weights.up, loader_.matrices(expert_names(i, names_.up)));
+    BATON_TRY_ASSIGN(weights.down, loader_.matrices(expert_names(i, names_.down)));
     if (config.shared_experts != 0) {
       BATON_TRY_ASSIGN(weights.shared, mlp(name + "shared_experts."));
     }
@@ -232,7 +232,7 @@ Result<std::unique_ptr<Model>> DeepseekModel::load(const weights::Checkpoint& ch
                 checkpoint.path(), options.max_positions, config.max_positions);
   }
   auto names = DeepseekNames::of(checkpoint, config);
-  BATON_TRY(deepseek_tensor_table(config, names).check(checkpoint));
+  BATON_TRY(deepseek_tensor_table(config, names).check(checkpoint, options.quantization));
 
   auto model = std::make_unique<DeepseekModel>();
   // As with Llama: the table's first rows stand for all positions in the model's identity.

@@ -1,0 +1,90 @@
+#include "weights/matrix_source.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "weights/dequantize.h"
+
+namespace baton::weights {
+
+using tensor::DType;
+
+const std::byte* MatrixSource::stored_rows(int64_t begin) const {
+  return layout == Layout::kRows ? codes + begin * code_row_bytes : nullptr;
+}
+
+void MatrixSource::read_rows(int64_t begin, int64_t count, std::byte* out) const {
+  const int64_t bytes = row_bytes();
+  if (const std::byte* stored = stored_rows(begin)) {
+    std::memcpy(out, stored, static_cast<size_t>(count * bytes));
+    return;
+  }
+  for (int64_t row = begin; row < begin + count; ++row, out += bytes) {
+    if (layout == Layout::kBlocks) {
+      put_blocks(row, out);
+    } else {
+      put_output_pair(row, out);
+    }
+  }
+}
+
+void MatrixSource::put_blocks(int64_t row, std::byte* out) const {
+  const auto& info = tensor::dtype_info(dtype);
+  const auto scale_size = static_cast<size_t>(scale_bytes);
+  const size_t code_size = static_cast<size_t>(info.block_bytes) - scale_size;
+  const std::byte* code = codes + row * code_row_bytes;
+  const std::byte* scale = scales + row / rows_per_scale * scale_row_bytes;
+  for (int64_t block = 0; block < columns / info.block_elements; ++block) {
+    std::memcpy(out, scale, scale_size);
+    std::memcpy(out + scale_size, code, code_size);
+    out += info.block_bytes;
+    scale += scale_size;
+    code += code_size;
+  }
+}
+
+void MatrixSource::put_output_pair(int64_t row, std::byte* out) const {
+  const auto* pairs = reinterpret_cast<const uint8_t*>(codes + row / 2 * code_row_bytes);
+  const int shift = row % 2 == 0 ? 0 : 4;
+  for (int64_t i = 0; i < columns; i += 2) {
+    const int even = pairs[i] >> shift & 15;
+    const int odd = pairs[i + 1] >> shift & 15;
+    out[i / 2] = static_cast<std::byte>(even | odd << 4);
+  }
+}
+
+void MatrixSource::scale_channel(int64_t row, const std::byte* codes_of_row, float* out) const {
+  float scale = channel_scales[static_cast<size_t>(row)];
+  if (static_input) scale /= static_input->input_scale;
+  const auto* bytes = reinterpret_cast<const uint8_t*>(codes_of_row);
+  for (int64_t i = 0; i < columns; ++i) {
+    int code = 0;
+    if (dtype == DType::kInt4Channel) {
+      const int nibble = bytes[i / 2] >> (i % 2 * 4) & 15;
+      code = (nibble ^ 8) - 8;  // two's complement
+    } else {
+      code = static_cast<int8_t>(bytes[i]);
+    }
+    out[i] = scale * static_cast<float>(code);
+  }
+}
+
+Result<void> MatrixSource::dequantize_rows(int64_t begin, int64_t count, float* out) const {
+  std::vector<std::byte> bytes(static_cast<size_t>(row_bytes()));
+  for (int64_t row = begin; row < begin + count; ++row, out += columns) {
+    read_rows(row, 1, bytes.data());
+    if (!channel_scales.empty()) {
+      scale_channel(row, bytes.data(), out);
+      continue;
+    }
+    dequantize_row(dtype, bytes.data(), columns, out);
+    if (scale_name.empty()) continue;
+    for (int64_t i = 0; i < columns; ++i) {
+      if (std::isfinite(out[i])) continue;
+      return fail(Code::kDataLoss, "tensor {} with {}: row {}, input {} is {}", name, scale_name, row, i, out[i]);
+    }
+  }
+  return {};
+}
+
+}  // namespace baton::weights
