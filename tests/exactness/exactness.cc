@@ -3,8 +3,10 @@
 // Prints a row per way and exits 1 unless every request is equal in all of them (docs/exactness.md).
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <functional>
+#include <span>
 
 #include "engine_under_test.h"
 #include "workload.h"
@@ -104,17 +106,23 @@ void run_single_engine_columns(Run& run) {
   column(run, "oneDNN off", setup, together);
 }
 
-// P computes each prompt and one token; D takes the KV over and goes on.
+// P computes each prompt and one token; D takes the KV over and goes on. A group at a time: D comes for an offer before
+// its lease ends, and P's cache holds the offers.
 Traces run_disaggregated(engine::Engine& prefill, engine::Engine& decode, const std::vector<EngineRequest>& requests) {
-  std::vector<EngineRequest> first = requests;
-  for (auto& request : first) {
-    request.sampling.max_tokens = 1;
-    request.kv_transfer.emplace().do_remote_decode = true;
+  constexpr size_t kGroup = 16;
+  Traces traces;
+  for (size_t begin = 0; begin < requests.size(); begin += kGroup) {
+    const auto group = std::span(requests).subspan(begin, std::min(kGroup, requests.size() - begin));
+    std::vector<EngineRequest> first(group.begin(), group.end());
+    for (auto& request : first) {
+      request.sampling.max_tokens = 1;
+      request.kv_transfer.emplace().do_remote_decode = true;
+    }
+    const Traces offered = run_together(prefill, first);
+    std::vector<EngineRequest> second(group.begin(), group.end());
+    for (auto& request : second) request.kv_transfer = offered.at(request.id).kv_transfer;
+    traces.merge(run_together(decode, second));
   }
-  const Traces offered = run_together(prefill, first);
-  std::vector<EngineRequest> second = requests;
-  for (auto& request : second) request.kv_transfer = offered.at(request.id).kv_transfer;
-  auto traces = run_together(decode, second);
   for (auto& [id, trace] : traces) {
     const int64_t prompt = static_cast<int64_t>(
         std::find_if(requests.begin(), requests.end(), [&](const auto& r) { return r.id == id; })->prompt_ids.size());
