@@ -309,12 +309,15 @@ void run_units(Plan& plan, int thread) {
   }
 }
 
-void merge_split_rows(const Plan& plan) {
-  UnitRunner runner(plan, 0);
+// Every thread merges each threads-th of the split rows' head blocks.
+void merge_split_rows(const Plan& plan, int thread, int threads) {
+  UnitRunner runner(plan, thread);
   int64_t item = 0;
   for (const SequenceSlice& slice : plan.slices) {
     if (!plan.is_split(slice)) continue;
-    for (int b = 0; b < plan.head_blocks(); ++b) runner.merge_split(block_of(plan, slice, b, 0, 1), item++);
+    for (int b = 0; b < plan.head_blocks(); ++b, ++item) {
+      if (item % threads == thread) runner.merge_split(block_of(plan, slice, b, 0, 1), item);
+    }
   }
 }
 
@@ -368,7 +371,7 @@ void latent_attention(const LatentAttentionArgs& args, std::span<const SequenceS
   } else {
     pool.run([&plan](int thread) { run_units(plan, thread); });
   }
-  if (plan.split) merge_split_rows(plan);
+  if (plan.split) pool.run([&](int thread) { merge_split_rows(plan, thread, pool.threads()); });
 }
 
 }  // namespace baton::kernels
