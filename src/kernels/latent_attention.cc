@@ -45,11 +45,12 @@ struct Shape {
             .stride = tile_stride({.kind = PagedKind::kLatent, .dim = rank, .rope_dim = rope_dim})};
   }
   int64_t state_floats(int count) const { return int64_t{count} * (padded + 2); }
-  int64_t panel_floats() const { return int64_t{kAttentionTile} * dims; }
+  int64_t panel_floats() const { return int64_t{kTurnedPanel} * dims; }
+  int64_t score_floats() const { return int64_t{kTurnedPanel} * kAttentionTile; }
   int64_t thread_floats() const {
     const int64_t body = kPointerFloats + int64_t{kAttentionTile} * stride + panel_floats() +
-                         int64_t{queries} * stride + int64_t{queries} * kAttentionTile +
-                         kMergeDepth * state_floats(queries) + 2LL * queries;
+                         int64_t{queries} * stride + 2 * score_floats() + kMergeDepth * state_floats(queries) +
+                         2LL * queries;
     return (body + 15) / 16 * 16;
   }
   // Of split rows: their lanes' states until they are merged.
@@ -61,9 +62,10 @@ struct Shape {
 struct ThreadScratch {
   const std::byte** rows;  // [tile] addresses of the tile's latents
   float* tile;             // [tile][stride]
-  float* panels;           // [2][dims][64]
-  float* q;                // [queries][stride]
-  float* scores;           // [queries][tile]
+  float* panel;            // [dims][64]: the unit's queries, turned
+  float* q;                // [queries][stride]: before that
+  float* turned;           // [tile][64]
+  float* scores;           // [64][tile]
   float* states;           // [depth] of LaneState
   float* alpha;            // [queries]
   int* valid;              // [queries]
@@ -72,10 +74,11 @@ struct ThreadScratch {
     ThreadScratch s;
     s.rows = reinterpret_cast<const std::byte**>(base);
     s.tile = base + kPointerFloats;
-    s.panels = s.tile + int64_t{kAttentionTile} * shape.stride;
-    s.q = s.panels + shape.panel_floats();
-    s.scores = s.q + int64_t{shape.queries} * shape.stride;
-    s.states = s.scores + int64_t{shape.queries} * kAttentionTile;
+    s.panel = s.tile + int64_t{kAttentionTile} * shape.stride;
+    s.q = s.panel + shape.panel_floats();
+    s.turned = s.q + int64_t{shape.queries} * shape.stride;
+    s.scores = s.turned + shape.score_floats();
+    s.states = s.scores + shape.score_floats();
     s.alpha = s.states + kMergeDepth * shape.state_floats(shape.queries);
     s.valid = reinterpret_cast<int*>(s.alpha + shape.queries);
     return s;
@@ -185,6 +188,7 @@ class UnitRunner {
         plan_.ops.scale_row(row + int64_t{h} * dims, args.scale, dims, q);
       }
     }
+    plan_.latent.turn(scratch_.q, block.queries(), dims, plan_.shape.stride, scratch_.panel);
   }
 
   void run_lane(const Block& block, int lane, LaneState state) {
@@ -218,12 +222,11 @@ class UnitRunner {
     const int first = dense ? static_cast<int>(std::max<int64_t>(0, tile.start - block.position(0))) : 0;
     const int begin = first * block.head_count;
     const int queries = block.queries() - begin;
-    float* scores = scratch_.scores;
+    float* scores = scratch_.scores + begin * kAttentionTile;
 
     plan_.latent.load_tile(plan_.args.cache.entry, scratch_.rows, tile.count, shape.stride, scratch_.tile);
-    plan_.latent.turn(scratch_.tile, tile.count, shape.dims, shape.stride, scratch_.panels);
-    plan_.latent.scores(scratch_.q + int64_t{begin} * shape.stride, shape.stride, queries, shape.dims, scratch_.panels,
-                        tile.count, scores);
+    plan_.latent.scores(scratch_.panel, block.queries(), shape.dims, scratch_.tile, shape.stride, tile.count,
+                        scratch_.turned, scratch_.scores);
     for (int i = 0; i < queries; ++i) {
       const int64_t seen = block.position(first + i / block.head_count) + 1 - tile.start;
       scratch_.valid[i] = dense ? static_cast<int>(std::min<int64_t>(tile.count, seen)) : tile.count;
@@ -306,12 +309,15 @@ void run_units(Plan& plan, int thread) {
   }
 }
 
-void merge_split_rows(const Plan& plan) {
-  UnitRunner runner(plan, 0);
+// Every thread merges each threads-th of the split rows' head blocks.
+void merge_split_rows(const Plan& plan, int thread, int threads) {
+  UnitRunner runner(plan, thread);
   int64_t item = 0;
   for (const SequenceSlice& slice : plan.slices) {
     if (!plan.is_split(slice)) continue;
-    for (int b = 0; b < plan.head_blocks(); ++b) runner.merge_split(block_of(plan, slice, b, 0, 1), item++);
+    for (int b = 0; b < plan.head_blocks(); ++b, ++item) {
+      if (item % threads == thread) runner.merge_split(block_of(plan, slice, b, 0, 1), item);
+    }
   }
 }
 
@@ -365,7 +371,7 @@ void latent_attention(const LatentAttentionArgs& args, std::span<const SequenceS
   } else {
     pool.run([&plan](int thread) { run_units(plan, thread); });
   }
-  if (plan.split) merge_split_rows(plan);
+  if (plan.split) pool.run([&](int thread) { merge_split_rows(plan, thread, pool.threads()); });
 }
 
 }  // namespace baton::kernels

@@ -1,8 +1,8 @@
 // The kernels of latent_ops.h over the lane type Vec of the including file.
 //
 // Sketch, AVX-512, 64 heads, rank 512, rotary 64, one row: a tile of 128 positions is 147 KB of bf16 (84 KB packed).
-// Reading it costs about 10,000 cycles, turning it 20,000; scores are 64 * 128 * 36 and values 64 * 128 * 32 fma of 16
-// lanes, 557,000 cycles at one a cycle. So even decode is bound by arithmetic: 0.8 GB/s a core.
+// Reading it costs about 10,000 cycles; scores are 64 * 128 * 36 and values 64 * 128 * 32 fma of 16 lanes, 557,000
+// cycles at one a cycle. So even decode is bound by arithmetic: 0.8 GB/s a core.
 #pragma once
 
 #include "kernels/cache_codec_impl.h"
@@ -151,9 +151,9 @@ void turn(const float* tile, int count, int dims, int stride, float* panels) {
   }
 }
 
-// Products of kR queries with 16 * kC keys of a panel.
+// Products of kR rows with 16 * kC columns of a panel.
 template <int kR, int kC>
-inline __attribute__((always_inline)) void dot_block(const float* q, int64_t q_stride, int dims, const float* panel,
+inline __attribute__((always_inline)) void dot_block(const float* rows, int64_t stride, int dims, const float* panel,
                                                      Vec (&sum)[kR][kC]) {
   for (int r = 0; r < kR; ++r) {
     for (int c = 0; c < kC; ++c) sum[r][c] = Vec::set(0);
@@ -162,41 +162,59 @@ inline __attribute__((always_inline)) void dot_block(const float* q, int64_t q_s
     Vec k[kC];
     for (int c = 0; c < kC; ++c) k[c] = Vec::load(panel + static_cast<int64_t>(d) * kTurnedPanel + c * 16);
     for (int r = 0; r < kR; ++r) {
-      const Vec x = Vec::set(q[r * q_stride + d]);
+      const Vec x = Vec::set(rows[r * stride + d]);
       for (int c = 0; c < kC; ++c) sum[r][c] = Vec::fma(x, k[c], sum[r][c]);
     }
   }
 }
 
-template <int kC, int kR = Vec::kRows>
-inline void latent_scores_rows(const float* q, int64_t q_stride, int queries, int dims, const float* panel,
-                               float* out) {
-  int i = 0;
-  for (; i + kR <= queries; i += kR) {
+// Queries lie in the lanes and latents are spread over them, so that a unit turns its queries once and its latents
+// never.
+// At most 8 rows: more need more addresses than there are registers.
+template <int kC, int kR = Vec::kRows * Vec::kCols / kC < 8 ? Vec::kRows * Vec::kCols / kC : 8>
+inline void turned_scores(const float* panel, int dims, const float* tile, int64_t stride, int count, float* turned) {
+  int t = 0;
+  for (; t + kR <= count; t += kR) {
     Vec sum[kR][kC];
-    dot_block<kR, kC>(q + i * q_stride, q_stride, dims, panel, sum);
+    dot_block<kR, kC>(tile + t * stride, stride, dims, panel, sum);
     for (int r = 0; r < kR; ++r) {
-      for (int c = 0; c < kC; ++c) sum[r][c].store(out + (i + r) * kScoreStride + c * 16);
+      for (int c = 0; c < kC; ++c) sum[r][c].store(turned + (t + r) * kTurnedPanel + c * 16);
     }
   }
   if constexpr (kR > 1) {
-    if (i < queries) {
-      latent_scores_rows<kC, kR - 1>(q + i * q_stride, q_stride, queries - i, dims, panel, out + i * kScoreStride);
+    if (t < count) {
+      turned_scores<kC, kR / 2>(panel, dims, tile + t * stride, stride, count - t, turned + t * kTurnedPanel);
     }
   }
 }
 
-void latent_scores(const float* q, int64_t q_stride, int queries, int dims, const float* panels, int count,
+void latent_scores(const float* panel, int queries, int dims, const float* tile, int stride, int count, float* turned,
                    float* out) {
-  const int columns = (count + 15) / 16 * 16;
-  for (int t = 0; t < columns;) {
-    const float* panel = panels + static_cast<int64_t>(t / kTurnedPanel) * dims * kTurnedPanel + t % kTurnedPanel;
-    if (t + 16 * Vec::kCols <= columns) {
-      latent_scores_rows<Vec::kCols>(q, q_stride, queries, dims, panel, out + t);
-      t += 16 * Vec::kCols;
-    } else {
-      latent_scores_rows<1>(q, q_stride, queries, dims, panel, out + t);
-      t += 16;
+  for (int i = 0; i < queries;) {
+    const int vectors = (queries - i + 15) / 16;
+    if (vectors >= Vec::kCols) {
+      turned_scores<Vec::kCols>(panel + i, dims, tile, stride, count, turned + i);
+      i += 16 * Vec::kCols;
+      continue;
+    }
+    if constexpr (Vec::kCols > 2) {
+      if (vectors > 1) {
+        if (vectors == 3)
+          turned_scores<3>(panel + i, dims, tile, stride, count, turned + i);
+        else
+          turned_scores<2>(panel + i, dims, tile, stride, count, turned + i);
+        break;
+      }
+    }
+    turned_scores<1>(panel + i, dims, tile, stride, count, turned + i);
+    i += 16;
+  }
+  for (int i = 0; i < queries; i += 16) {
+    for (int t = 0; t < count; t += 16) {
+      Vec block[16];
+      for (int j = 0; j < 16; ++j) block[j] = Vec::load(turned + (t + j) * kTurnedPanel + i);
+      Vec::transpose(block);
+      for (int j = 0; j < 16; ++j) block[j].store(out + (i + j) * kScoreStride + t);
     }
   }
 }

@@ -12,7 +12,7 @@
 
 namespace baton::kernels {
 
-inline constexpr int kTurnedPanel = 64;  // positions of a panel of turned keys, all forms alike
+inline constexpr int kTurnedPanel = 64;  // columns of a panel of turned rows, all forms alike
 
 struct LatentOps {
   // One token into its place in the cache. rope: [rope_dim].
@@ -21,10 +21,12 @@ struct LatentOps {
   // tile: [count][stride] floats, dim + rope_dim of them per token, as stored; the rest of a row is not defined.
   // stride: tile_stride(entry).
   void (*load_tile)(const PagedEntry& entry, const std::byte* const* rows, int count, int stride, float* tile);
-  // panels: [ceil(count / 64)][dims][64], key t in column t; columns from `count` up to a multiple of 16 are zero.
+  // panels: [ceil(count / 64)][dims][64], row t of the tile in column t; columns from `count` up to a multiple of 16
+  // are zero.
   void (*turn)(const float* tile, int count, int dims, int stride, float* panels);
-  // scores: [queries][128], columns below `count` rounded up to 16. q: [queries][q_stride].
-  void (*scores)(const float* q, int64_t q_stride, int queries, int dims, const float* panels, int count,
+  // scores: [64][128], query by position. panel: [dims][64], at most 64 turned queries; tile as above, `count` rows.
+  // turned: [128][64] of scratch.
+  void (*scores)(const float* panel, int queries, int dims, const float* tile, int stride, int count, float* turned,
                  float* scores);
   // o: [queries][padded]; valid[i] positions for query i, ascending over i; padded a multiple of 16.
   void (*accumulate)(const float* weights, const int* valid, const float* alpha, int queries, const float* tile,
