@@ -115,6 +115,32 @@ struct Problem {
     return result;
   }
 
+  // The same rows and weights as a rank that owns one head has them.
+  Problem of_head(int head) const {
+    Problem one = *this;
+    one.shape.heads = 1;
+    const auto keep = [&](std::vector<float>& x, int64_t count) {
+      x = std::vector<float>(x.begin() + head * count, x.begin() + (head + 1) * count);
+    };
+    const auto keep_columns = [&](std::vector<float>& x, int64_t stride, int dim) {
+      for (int t = 0; t < rows; ++t) std::copy_n(&x[t * stride + int64_t{head} * dim], dim, &x[t * stride]);
+    };
+    keep_columns(one.q, key_stride, shape.key_dim);
+    keep_columns(one.k, key_stride, shape.key_dim);
+    keep_columns(one.v, value_stride, shape.value_dim);
+    keep_columns(one.r, key_stride, shape.key_dim);
+    for (int t = 0; t < rows; ++t) one.beta[t] = beta[t * shape.heads + head];
+    keep(one.file_q, int64_t{shape.key_dim} * shape.conv_width);
+    keep(one.file_k, int64_t{shape.key_dim} * shape.conv_width);
+    keep(one.file_v, int64_t{shape.value_dim} * shape.conv_width);
+    keep(one.dt_bias, shape.key_dim);
+    keep(one.a_log, 1);
+    one.q_conv = one.transposed(one.file_q, shape.key_dim);
+    one.k_conv = one.transposed(one.file_k, shape.key_dim);
+    one.v_conv = one.transposed(one.file_v, shape.value_dim);
+    return one;
+  }
+
   test::KdaHeadInput head_input(int head) const {
     const auto rows_of = [&](const std::vector<float>& x, int64_t stride, int dim) {
       Doubles result;
@@ -238,6 +264,24 @@ TEST_P(Kda, BatchedIsAlone) {
       Memory batched = begun;
       problem.run(step, batched, isa, threads);
       EXPECT_TRUE(batched == alone) << isa_name(isa) << " threads=" << threads;
+    }
+  }
+}
+
+TEST_P(Kda, AHeadOnARankOfItsOwnIsTheSame) {
+  const Problem problem(GetParam().shape, GetParam().decay, 23);
+  const Isa isa = tensor::detect_isa();
+  const Memory all = problem.run_cut({9}, isa, 2);
+  for (int h = 0; h < problem.shape.heads; ++h) {
+    const Memory one = problem.of_head(h).run_cut({9}, isa);
+    EXPECT_EQ(std::memcmp(one.states.data(), all.states.data() + h * problem.head_bytes(),
+                          static_cast<size_t>(problem.head_bytes())),
+              0);
+    for (int t = 0; t < problem.rows; ++t) {
+      EXPECT_EQ(std::memcmp(one.out.data() + t * problem.shape.value_dim,
+                            all.out.data() + t * problem.shape.value_features() + int64_t{h} * problem.shape.value_dim,
+                            static_cast<size_t>(problem.shape.value_dim) * sizeof(float)),
+                0);
     }
   }
 }
