@@ -2,9 +2,10 @@
 // vdpbf16ps. Formulas: matmul_ref.cc.
 //
 // Sketch, per panel and 4 inputs: 2 look-ups, 1 logic and 2 unpacks make two registers, which serve 2 dots a row. One
-// row reads 64 bytes for 7 instructions, above DRAM's rate. From 16 rows on a group's bf16 (16 KiB for 4 panels) stays
-// in L1 for up to 64 rows, whose sums wait in memory (16 KiB) between groups: decoding then costs a twentieth of the
-// dots. Either way a row's sums are added in one order.
+// row reads 64 bytes for 7 instructions, above DRAM's rate. Of 4 rows and 4 panels the 16 sums of a group fill the
+// registers and those over groups wait on the stack, where a group of 128 inputs fetches them once. From 16 rows on a
+// group's bf16 (16 KiB for 4 panels) stays in L1 for up to 64 rows: decoding then costs a twentieth of the dots. Either
+// way a row's sums are added in one order.
 #include <array>
 
 #include "kernels/matmul_avx512.h"
@@ -115,18 +116,18 @@ struct WideFp8 {
   };
   using Rows = __m512[kMaxTileRows][P];
 
-  static void decode(const std::byte* const (&panels)[P], int64_t first, Group& group) {
+  static void decode(const std::byte* panels, int64_t first, Group& group) {
     const Decoder decoder;
-    BATON_UNROLL for (int p = 0; p < P; ++p) {
-      const std::byte* codes = panels[p] + fp8_step_offset(first);
-      group.scales[p] = Fp8<kType>::load_scales(panels[p], first);
-      for (int step = 0; step < kInputs / 4; ++step) {
+    const std::byte* codes = panels + fp8_step_offset(first);
+    for (int step = 0; step < kInputs / 4; ++step) {
+      BATON_UNROLL for (int p = 0; p < P; ++p) {
         __m512i w[2];
-        decoder.decode(codes + step * kFp8StepBytes, w);
+        decoder.decode(codes + step * kFp8StepBytes + p * 64, w);
         group.w[step * 2][p] = w[0];
         group.w[step * 2 + 1][p] = w[1];
       }
     }
+    BATON_UNROLL for (int p = 0; p < P; ++p) group.scales[p] = Fp8<kType>::load_scales(panels + p * 64, first);
   }
 
   template <int R>
@@ -167,8 +168,6 @@ struct WideFp8 {
   }
 
   static void run(const MatmulTile& t) {
-    const std::byte* panels[P];
-    BATON_UNROLL for (int p = 0; p < P; ++p) panels[p] = t.panels + p * 64;
     Group group;
     Rows acc, stack[kMaxMergeDepth];
     int depth = 0;
@@ -178,7 +177,7 @@ struct WideFp8 {
         BATON_UNROLL for (int p = 0; p < P; ++p) acc[r][p] = _mm512_setzero_ps();
       }
       for (int64_t first = segment.begin; first < segment.end; first += kInputs) {
-        decode(panels, first, group);
+        decode(t.panels, first, group);
         add_group(t, first, group, acc);
       }
       for (int merge = 0; merge < segment.merges; ++merge) add(t.rows, stack[--depth], acc);
@@ -195,7 +194,7 @@ constexpr int kWideRows = 16;  // from here on
 
 template <DType kType>
 void fp8_tile(const MatmulTile& t) {
-  if (t.rows < kWideRows) return run_tile<Segmented<Fp8<kType>>, 4, 2, 4>(t);
+  if (t.rows < kWideRows) return run_tile<Segmented<Fp8<kType>>, 4, 4, 4>(t);
   WideFp8<kType>::run(t);
 }
 
