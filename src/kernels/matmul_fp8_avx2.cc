@@ -31,29 +31,30 @@ template <DType kType>
 struct Fp8 {
   static constexpr int kInputs = kType == DType::kFp8Block ? 128 : 32;
 
-  static int64_t panel_step(const MatmulTile& t) { return t.layout->panel_bytes; }
+  static int64_t panel_step(const MatmulTile&) { return 64; }
 
-  [[gnu::always_inline]] static __m256 load_scales(const std::byte* scales, int h) {
-    if constexpr (kType == DType::kMxfp8) return load_e8m0<0>(scales + h * 8);
-    return _mm256_castsi256_ps(load256(scales + h * 32));
+  // Of half a panel's rows for the group at input k.
+  [[gnu::always_inline]] static __m256 load_scales(const std::byte* panel, int h, int64_t k) {
+    const std::byte* scales = panel + fp8_scale_offset(kType, h * 8, k);
+    if constexpr (kType == DType::kMxfp8) return load_e8m0<0>(scales);
+    return _mm256_castsi256_ps(load256(scales));
   }
 
   template <int R>
   [[gnu::always_inline]] static void add_range(const MatmulTile&, int, const std::byte* panel,
                                                const std::byte* const (&rows)[R], int64_t begin, int64_t end,
                                                __m256 (&acc)[R][2]) {
-    constexpr BlockLayout layout = block_layout(kType);
     const __m256i odd = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
-    for (int64_t g = begin / kInputs; g < end / kInputs; ++g) {
-      const std::byte* record = panel + g * layout.bytes;
+    for (int64_t first = begin; first < end; first += kInputs) {
+      const std::byte* codes = panel + fp8_step_offset(first);
       __m256 sums[R][2] = {};
       for (int step = 0; step < kInputs / 4; ++step) {
         BATON_UNROLL for (int h = 0; h < 2; ++h) {
           __m256 w[4];
-          decode(record + layout.codes + step * 64 + h * 32, w);
+          decode(codes + step * kFp8StepBytes + h * 32, w);
           BATON_UNROLL for (int r = 0; r < R; ++r) {
             BATON_UNROLL for (int pair = 0; pair < 2; ++pair) {
-              const __m256i x = broadcast32(rows[r] + (g * kInputs + step * 4 + pair * 2) * 2);
+              const __m256i x = broadcast32(rows[r] + (first + step * 4 + pair * 2) * 2);
               const __m256 x_odd = _mm256_castsi256_ps(_mm256_and_si256(x, odd));
               const __m256 x_even = _mm256_castsi256_ps(_mm256_slli_epi32(x, 16));
               sums[r][h] = _mm256_fmadd_ps(x_odd, w[pair * 2 + 1], sums[r][h]);
@@ -63,7 +64,7 @@ struct Fp8 {
         }
       }
       BATON_UNROLL for (int h = 0; h < 2; ++h) {
-        const __m256 scale = load_scales(record + layout.scales, h);
+        const __m256 scale = load_scales(panel, h, first);
         BATON_UNROLL for (int r = 0; r < R; ++r) acc[r][h] = _mm256_fmadd_ps(sums[r][h], scale, acc[r][h]);
       }
     }

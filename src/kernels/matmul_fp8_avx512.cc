@@ -2,9 +2,10 @@
 // vdpbf16ps. Formulas: matmul_ref.cc.
 //
 // Sketch, per panel and 4 inputs: 2 look-ups, 1 logic and 2 unpacks make two registers, which serve 2 dots a row. One
-// row reads 64 bytes for 7 instructions, above DRAM's rate. From 16 rows on a group's bf16 (16 KiB for 4 panels) stays
-// in L1 for up to 64 rows, whose sums wait in memory (16 KiB) between groups: decoding then costs a twentieth of the
-// dots. Either way a row's sums are added in one order.
+// row reads 64 bytes for 7 instructions, above DRAM's rate. Of 4 rows and 4 panels the 16 sums of a group fill the
+// registers and those over groups wait on the stack, where a group of 128 inputs fetches them once. From 16 rows on a
+// group's bf16 (16 KiB for 4 panels) stays in L1 for up to 64 rows: decoding then costs a twentieth of the dots. Either
+// way a row's sums are added in one order.
 #include <array>
 
 #include "kernels/matmul_avx512.h"
@@ -61,9 +62,11 @@ template <DType kType>
 struct Fp8 {
   static constexpr int kInputs = kType == DType::kFp8Block ? 128 : 32;
 
-  static int64_t panel_step(const MatmulTile& t) { return t.layout->panel_bytes; }
+  static int64_t panel_step(const MatmulTile&) { return 64; }
 
-  [[gnu::always_inline]] static __m512 load_scales(const std::byte* scales) {
+  // Of a panel's rows for the group at input k.
+  [[gnu::always_inline]] static __m512 load_scales(const std::byte* panel, int64_t k) {
+    const std::byte* scales = panel + fp8_scale_offset(kType, 0, k);
     if constexpr (kType == DType::kMxfp8) return load_e8m0<0>(scales);
     return _mm512_loadu_ps(scales);
   }
@@ -72,18 +75,17 @@ struct Fp8 {
   [[gnu::always_inline]] static void add_range(const MatmulTile&, int, const std::byte* const (&panels)[P],
                                                const std::byte* const (&rows)[R], int64_t begin, int64_t end,
                                                __m512 (&acc)[R][P]) {
-    constexpr BlockLayout layout = block_layout(kType);
     const Decoder decoder;
-    const std::byte* records[P];
+    const std::byte* codes[P];
     const std::byte* x[R];
-    for (int64_t g = begin / kInputs; g < end / kInputs; ++g) {
-      advance(records, panels, g * layout.bytes);
-      advance(x, rows, g * kInputs * 2);
+    for (int64_t first = begin; first < end; first += kInputs) {
+      advance(codes, panels, fp8_step_offset(first));
+      advance(x, rows, first * 2);
       __m512 sums[R][P] = {};
 #pragma clang loop unroll_count(2)
       for (int step = 0; step < kInputs / 4; ++step) {
         __m512i w[P][2];
-        BATON_UNROLL for (int p = 0; p < P; ++p) decoder.decode(records[p] + layout.codes + step * 64, w[p]);
+        BATON_UNROLL for (int p = 0; p < P; ++p) decoder.decode(codes[p] + step * kFp8StepBytes, w[p]);
         BATON_UNROLL for (int i = 0; i < 2; ++i) {
           BATON_UNROLL for (int r = 0; r < R; ++r) {
             const auto pair = __builtin_bit_cast(__m512bh, broadcast32(x[r] + step * 8 + i * 4));
@@ -94,18 +96,18 @@ struct Fp8 {
         }
       }
       BATON_UNROLL for (int p = 0; p < P; ++p) {
-        const __m512 scale = load_scales(records[p] + layout.scales);
+        const __m512 scale = load_scales(panels[p], first);
         BATON_UNROLL for (int r = 0; r < R; ++r) acc[r][p] = _mm512_fmadd_ps(sums[r][p], scale, acc[r][p]);
       }
     }
   }
 };
 
-// P panels over all rows of a tile.
-template <DType kType, int P>
+// The four panels of a tile over all its rows.
+template <DType kType>
 struct WideFp8 {
+  static constexpr int P = 4;
   static constexpr int kInputs = Fp8<kType>::kInputs;
-  static constexpr BlockLayout kLayout = block_layout(kType);
 
   // A group as bf16 pairs, and its scales.
   struct Group {
@@ -114,18 +116,18 @@ struct WideFp8 {
   };
   using Rows = __m512[kMaxTileRows][P];
 
-  static void decode(const std::byte* const (&panels)[P], int64_t g, Group& group) {
+  static void decode(const std::byte* panels, int64_t first, Group& group) {
     const Decoder decoder;
-    BATON_UNROLL for (int p = 0; p < P; ++p) {
-      const std::byte* record = panels[p] + g * kLayout.bytes;
-      group.scales[p] = Fp8<kType>::load_scales(record + kLayout.scales);
-      for (int step = 0; step < kInputs / 4; ++step) {
+    const std::byte* codes = panels + fp8_step_offset(first);
+    for (int step = 0; step < kInputs / 4; ++step) {
+      BATON_UNROLL for (int p = 0; p < P; ++p) {
         __m512i w[2];
-        decoder.decode(record + kLayout.codes + step * 64, w);
+        decoder.decode(codes + step * kFp8StepBytes + p * 64, w);
         group.w[step * 2][p] = w[0];
         group.w[step * 2 + 1][p] = w[1];
       }
     }
+    BATON_UNROLL for (int p = 0; p < P; ++p) group.scales[p] = Fp8<kType>::load_scales(panels + p * 64, first);
   }
 
   template <int R>
@@ -146,8 +148,8 @@ struct WideFp8 {
     }
   }
 
-  static void add_group(const MatmulTile& t, int64_t g, const Group& group, Rows& acc) {
-    const std::byte* x = t.x + g * kInputs * 2;
+  static void add_group(const MatmulTile& t, int64_t first, const Group& group, Rows& acc) {
+    const std::byte* x = t.x + first * 2;
     int row = 0;
     for (; row + 4 <= t.rows; row += 4) add_rows<4>(group, x + row * t.x_stride, t.x_stride, acc + row);
     for (; row < t.rows; ++row) add_rows<1>(group, x + row * t.x_stride, t.x_stride, acc + row);
@@ -165,9 +167,7 @@ struct WideFp8 {
     }
   }
 
-  static void run(const MatmulTile& t, int panel) {
-    const std::byte* panels[P];
-    BATON_UNROLL for (int p = 0; p < P; ++p) panels[p] = t.panels + (panel + p) * t.layout->panel_bytes;
+  static void run(const MatmulTile& t) {
     Group group;
     Rows acc, stack[kMaxMergeDepth];
     int depth = 0;
@@ -176,15 +176,15 @@ struct WideFp8 {
       for (int r = 0; r < t.rows; ++r) {
         BATON_UNROLL for (int p = 0; p < P; ++p) acc[r][p] = _mm512_setzero_ps();
       }
-      for (int64_t g = segment.begin / kInputs; g < segment.end / kInputs; ++g) {
-        decode(panels, g, group);
-        add_group(t, g, group, acc);
+      for (int64_t first = segment.begin; first < segment.end; first += kInputs) {
+        decode(t.panels, first, group);
+        add_group(t, first, group, acc);
       }
       for (int merge = 0; merge < segment.merges; ++merge) add(t.rows, stack[--depth], acc);
       if (i + 1 < t.segment_count) move(t.rows, acc, stack[depth++]);
     }
     for (int r = 0; r < t.rows; ++r) {
-      float* out = t.out + r * t.panel_count * 16 + panel * 16;
+      float* out = t.out + r * P * 16;
       BATON_UNROLL for (int p = 0; p < P; ++p) _mm512_store_ps(out + p * 16, acc[r][p]);
     }
   }
@@ -194,10 +194,8 @@ constexpr int kWideRows = 16;  // from here on
 
 template <DType kType>
 void fp8_tile(const MatmulTile& t) {
-  if (t.rows < kWideRows) return run_tile<Segmented<Fp8<kType>>, 4, 2, 4>(t);
-  int panel = 0;
-  for (; panel + 4 <= t.panel_count; panel += 4) WideFp8<kType, 4>::run(t, panel);
-  for (; panel < t.panel_count; ++panel) WideFp8<kType, 1>::run(t, panel);
+  if (t.rows < kWideRows) return run_tile<Segmented<Fp8<kType>>, 4, 4, 4>(t);
+  WideFp8<kType>::run(t);
 }
 
 }  // namespace

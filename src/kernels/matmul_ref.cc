@@ -100,23 +100,18 @@ void bf16_tile(const MatmulTile& t) {
 
 template <DType kType>
 void fp8_tile(const MatmulTile& t) {
-  constexpr BlockLayout layout = block_layout(kType);
   const int64_t inputs = weight_group(kType);
-  for_each_output(t, t.layout->panel_bytes, [&](const std::byte* panel, int n, int r, int64_t begin, int64_t end) {
+  for_each_output(t, 64, [&](const std::byte* panel, int n, int r, int64_t begin, int64_t end) {
     const std::byte* x = t.x + r * t.x_stride;
+    const auto w = [&](int64_t k) { return tensor::e4m3_to_float(static_cast<uint8_t>(panel[fp8_code_offset(n, k)])); };
     float acc = 0;
-    for (int64_t g = begin / inputs; g < end / inputs; ++g) {
-      const std::byte* record = panel + g * layout.bytes;
-      const auto w = [&](int64_t k) {
-        return tensor::e4m3_to_float(static_cast<uint8_t>(record[layout.codes + fp8_offset(n, k)]));
-      };
+    for (int64_t first = begin; first < end; first += inputs) {
       float sum = 0;
-      for (int64_t k = 0; k < inputs; k += 2) {
-        const std::byte* pair = x + (g * inputs + k) * 2;
-        sum = std::fma(bf16_at(pair + 2), w(k + 1), sum);
-        sum = std::fma(bf16_at(pair), w(k), sum);
+      for (int64_t k = first; k < first + inputs; k += 2) {
+        sum = std::fma(bf16_at(x + k * 2 + 2), w(k + 1), sum);
+        sum = std::fma(bf16_at(x + k * 2), w(k), sum);
       }
-      acc = std::fma(sum, block_scale(kType, record, n), acc);
+      acc = std::fma(sum, fp8_scale(kType, panel, n, first), acc);
     }
     return acc;
   });

@@ -23,8 +23,8 @@ constexpr int64_t bf16_span(int64_t in_features) { return in_features > 1024 ? 1
 
 struct MatmulTile {
   const PanelLayout* layout = nullptr;
-  const std::byte* panels = nullptr;  // first panel; the next is layout->panel_bytes on (bf16: 64 bytes on)
-  int panel_count = 0;                // 1 .. panels_per_tile(dtype); bf16: always 4
+  const std::byte* panels = nullptr;  // first panel; the next is layout->panel_bytes on (interleaved: 64)
+  int panel_count = 0;                // 1 .. panels_per_tile(dtype); interleaved: always 4
   int rows = 0;                       // 1 .. rows_per_tile(dtype)
   const std::byte* x = nullptr;       // the tile's first row, in its activation format
   int64_t x_stride = 0;               // bytes

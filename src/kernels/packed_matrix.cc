@@ -77,6 +77,11 @@ PanelLayout panel_layout(DType dtype, int64_t out_features, int64_t in_features)
     layout.panel_bytes = round_up(in_features, 32) * 32;
     return layout;
   }
+  if (is_fp8(dtype)) {
+    layout.panels = round_up(layout.panels, 4);
+    layout.panel_bytes = round_up(in_features, kFp8RecordInputs) / kFp8RecordInputs * kFp8RecordBytes / 4;
+    return layout;
+  }
   if (is_channel(dtype)) {
     layout.panel_bytes = dtype == DType::kInt4Channel ? round_up(in_features, 8) * 8 : round_up(in_features, 4) * 16;
     return layout;

@@ -16,9 +16,11 @@
 //             q8_0: 512 bytes, code = value + 128
 // mxfp4 and int4_group32 are such records too, with a scale of 1 (e8m0) or 2 (bf16) bytes a row.
 //
-// fp8_block and mxfp8 are records of 128 or 32 inputs: scales (f32[16] or e8m0[16]), then 64 bytes for each 4 inputs,
-// placed so that interleaving a register's low and high bytes of bf16 within 128-bit lanes gives two registers of 16
-// rows x 2 inputs (fp8_offset).
+// fp8_block and mxfp8 interleave four panels too: their few instructions a byte leave one row waiting for the dot unit
+// unless four panels are summed at once, and four streams of memory are slower than one. A record is 128 inputs of 64
+// rows (the last filled up): 64 bytes of scales a panel (f32[16], or e8m0[4 groups][16]), then for each 4 inputs 64
+// bytes of codes a panel, placed so that interleaving a register's low and high bytes of bf16 within 128-bit lanes
+// gives two registers of 16 rows x 2 inputs. N is padded to 64.
 //
 // int8_channel, int8_static and int4_channel are codes alone, [steps][16 rows] as above, K filled up with zeros to
 // whole lines (of 4 and 8 inputs); their scales are one fp32 vector beside the panels.
@@ -91,8 +93,7 @@ struct BlockLayout {
   layout.high = layout.sub_mins + (k_quant && has_min(dtype) ? 128 : 0);
   layout.codes = layout.high + (bits == 5 ? 64 : bits == 6 ? 128 : 0);
   layout.group_bytes = layout.codes - layout.high + (bits == 8 ? 512 : 256);
-  const int groups = k_quant ? 8 : dtype == tensor::DType::kFp8Block ? 4 : 1;
-  layout.bytes = layout.high + groups * layout.group_bytes;
+  layout.bytes = layout.high + (k_quant ? 8 : 1) * layout.group_bytes;
   return layout;
 }
 
@@ -102,9 +103,21 @@ struct BlockLayout {
   if (dtype == tensor::DType::kF16) return k * 32 + row * 2;
   return k / 2 * 256 + row * 4 + k % 2 * 2;
 }
-// Byte of input k of one row, from the codes of a record of an fp8 format.
-[[maybe_unused]] static constexpr int64_t fp8_offset(int row, int64_t k) {
-  return k / 4 * 64 + row / 4 * 16 + k % 4 / 2 * 8 + row % 4 * 2 + k % 2;
+// fp8 formats, from a panel's first byte: a record, the codes of a step of 4 inputs of its 16 rows, one row's code of
+// input k, and its scale.
+inline constexpr int64_t kFp8RecordInputs = 128;
+inline constexpr int64_t kFp8RecordBytes = 4 * 64 * (1 + kFp8RecordInputs / 4);
+inline constexpr int64_t kFp8StepBytes = 4 * 64;  // from one step to the next
+[[maybe_unused]] static constexpr int64_t fp8_step_offset(int64_t k) {
+  return k / kFp8RecordInputs * kFp8RecordBytes + (1 + k % kFp8RecordInputs / 4) * kFp8StepBytes;
+}
+[[maybe_unused]] static constexpr int64_t fp8_code_offset(int row, int64_t k) {
+  return fp8_step_offset(k) + row / 4 * 16 + k % 4 / 2 * 8 + row % 4 * 2 + k % 2;
+}
+[[maybe_unused]] static constexpr int64_t fp8_scale_offset(tensor::DType dtype, int row, int64_t k) {
+  const int64_t record = k / kFp8RecordInputs * kFp8RecordBytes;
+  if (dtype == tensor::DType::kFp8Block) return record + row * 4;
+  return record + k % kFp8RecordInputs / 32 * 16 + row;
 }
 // Byte of the code of input k of one row in a panel of a channel format; int4: the low nibble in even steps.
 [[maybe_unused]] static constexpr int64_t channel_offset(tensor::DType dtype, int row, int64_t k) {
@@ -112,21 +125,23 @@ struct BlockLayout {
 }
 
 struct PanelLayout {
-  int64_t panel_bytes = 0;  // from one panel to the next (bf16: of a quarter of a 64-row block)
-  int64_t panels = 0;       // bf16: rounded up to a multiple of 4
+  int64_t panel_bytes = 0;  // from one panel to the next (interleaved: of a quarter of a 64-row block)
+  int64_t panels = 0;       // interleaved: rounded up to a multiple of 4
 };
 PanelLayout panel_layout(tensor::DType dtype, int64_t out_features, int64_t in_features);
 
 // Inputs that share a weight scale and an activation scale: 32, 128 or 256; 2 for bf16 (a pair is one step) and
 // int4_channel (a byte), 1 otherwise.
 int64_t weight_group(tensor::DType dtype);
-// Panels that a tile works on at once.
-[[maybe_unused]] static constexpr int panels_per_tile(tensor::DType dtype) {
-  return dtype == tensor::DType::kBF16 || is_fp8(dtype) ? 4 : 2;
+// Whether four panels share a stream of memory, each with 64 bytes in turn.
+[[maybe_unused]] static constexpr bool is_interleaved(tensor::DType dtype) {
+  return dtype == tensor::DType::kBF16 || is_fp8(dtype);
 }
-// First byte of a panel. bf16: of the panel's 64 bytes in the first step of its block.
+// Panels that a tile works on at once.
+[[maybe_unused]] static constexpr int panels_per_tile(tensor::DType dtype) { return is_interleaved(dtype) ? 4 : 2; }
+// First byte of a panel. Interleaved: of the panel's first 64 bytes in its block.
 [[maybe_unused]] static constexpr int64_t panel_offset(const PanelLayout& layout, tensor::DType dtype, int64_t panel) {
-  if (dtype == tensor::DType::kBF16) return panel / 4 * 4 * layout.panel_bytes + panel % 4 * 64;
+  if (is_interleaved(dtype)) return panel / 4 * 4 * layout.panel_bytes + panel % 4 * 64;
   return panel * layout.panel_bytes;
 }
 
@@ -140,8 +155,11 @@ inline constexpr int kMaxMergeDepth = 4;  // sums that wait on the stack: a tree
 
 // The unsigned codes of the 32 inputs of `group` (0 .. 7 of a super-block, else 0) of one row of a record.
 void unpack_codes(tensor::DType dtype, const std::byte* record, int row, int group, uint8_t codes[32]);
-// What one row's codes of a record are multiplied by (K-quants: beside their sub-scales; mxfp4: half its scale).
+// What one row's codes of a record are multiplied by (K-quants: beside their sub-scales; mxfp4: half its scale). Not
+// for fp8.
 float block_scale(tensor::DType dtype, const std::byte* record, int row);
+// The scale of input k of one row in a panel of an fp8 format.
+float fp8_scale(tensor::DType dtype, const std::byte* panel, int row, int64_t k);
 // The signed value of input k of one row in a panel of a channel format.
 int channel_code(tensor::DType dtype, const std::byte* panel, int row, int64_t k);
 [[maybe_unused]] static constexpr int code_offset(tensor::DType dtype) {

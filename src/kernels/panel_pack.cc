@@ -123,16 +123,14 @@ bool is_finite_fp8_scale(DType dtype, const std::byte* scale) {
 }
 
 int64_t pack_fp8_row(DType dtype, int64_t features, std::byte* panel, int row, const std::byte* bytes) {
-  const BlockLayout layout = block_layout(dtype);
   const int inputs = tensor::dtype_info(dtype).block_elements;
   const int scale = scale_bytes(dtype);
   BlockCheck check;
   for (int64_t b = 0; b < features / inputs; ++b) {
     const std::byte* block = bytes + b * (scale + inputs);
-    std::byte* record = panel + b * layout.bytes;
-    std::memcpy(record + layout.scales + row * scale, block, static_cast<size_t>(scale));
+    std::memcpy(panel + fp8_scale_offset(dtype, row, b * inputs), block, static_cast<size_t>(scale));
     for (int k = 0; k < inputs; k += 2) {
-      std::memcpy(record + layout.codes + fp8_offset(row, k), block + scale + k, 2);
+      std::memcpy(panel + fp8_code_offset(row, b * inputs + k), block + scale + k, 2);
     }
     check.add(b, is_finite_fp8_scale(dtype, block) && all_e4m3_are_numbers(block + scale, inputs));
   }

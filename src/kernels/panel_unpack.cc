@@ -57,12 +57,9 @@ void unpack_block(DType dtype, const std::byte* record, int row, float* out) {
 }
 
 void unpack_fp8_row(const MatmulSpec& spec, const std::byte* panel, int row, float* out) {
-  const BlockLayout layout = block_layout(spec.dtype);
-  const int64_t inputs = weight_group(spec.dtype);
   for (int64_t k = 0; k < spec.in_features; ++k) {
-    const std::byte* record = panel + k / inputs * layout.bytes;
-    const auto code = static_cast<uint8_t>(record[layout.codes + fp8_offset(row, k % inputs)]);
-    out[k] = block_scale(spec.dtype, record, row) * tensor::e4m3_to_float(code);
+    const auto code = static_cast<uint8_t>(panel[fp8_code_offset(row, k)]);
+    out[k] = fp8_scale(spec.dtype, panel, row, k) * tensor::e4m3_to_float(code);
   }
 }
 
@@ -91,10 +88,6 @@ void unpack_codes(DType dtype, const std::byte* record, int row, int group, uint
 float block_scale(DType dtype, const std::byte* record, int row) {
   const std::byte* at = record + block_layout(dtype).scales + row * scale_bytes(dtype);
   switch (dtype) {
-    case DType::kFp8Block:
-      return read_as<float>(at);
-    case DType::kMxfp8:
-      return tensor::e8m0_to_float(static_cast<uint8_t>(*at));
     case DType::kMxfp4:
       return 0.5f * tensor::e8m0_to_float(static_cast<uint8_t>(*at));
     case DType::kInt4Group32:
@@ -102,6 +95,11 @@ float block_scale(DType dtype, const std::byte* record, int row) {
     default:
       return read_f16(at);
   }
+}
+
+float fp8_scale(DType dtype, const std::byte* panel, int row, int64_t k) {
+  const std::byte* at = panel + fp8_scale_offset(dtype, row, k);
+  return dtype == DType::kFp8Block ? read_as<float>(at) : tensor::e8m0_to_float(static_cast<uint8_t>(*at));
 }
 
 int channel_code(DType dtype, const std::byte* panel, int row, int64_t k) {
