@@ -32,12 +32,17 @@ Result<void> make_gguf_seeds(const std::string& folder) {
 
 Result<void> make_safetensors_seeds(const std::string& folder) {
   const std::vector<float> data = {1, 2, 3, 4};
-  BATON_TRY_ASSIGN(const auto one,
-                   encode_safetensors(std::vector<TensorSource>{{"a", tensor::DType::kF32, {2, 2}, raw(data)},
-                                                                {"b", tensor::DType::kBF16, {2}, raw(data).first(4)},
-                                                                {"c", tensor::DType::kI64, {}, raw(data).first(8)}},
-                                      {{"format", "pt"}}));
-  BATON_TRY(put(folder + "/three", one));
+  BATON_TRY_ASSIGN(
+      const auto one,
+      encode_safetensors(std::vector<TensorSource>{{"a", tensor::DType::kF32, {2, 2}, raw(data)},
+                                                   {"b", tensor::DType::kBF16, {2}, raw(data).first(4)},
+                                                   {"c", tensor::DType::kI64, {}, raw(data).first(8)},
+                                                   {"d", tensor::DType::kF8E4M3, {2, 4}, raw(data).first(8)},
+                                                   {"e", tensor::DType::kF8E8M0, {3}, raw(data).first(3)},
+                                                   {"f", tensor::DType::kU8, {1, 5}, raw(data).first(5)},
+                                                   {"g", tensor::DType::kI8, {0}, {}}},
+                         {{"format", "pt"}}));
+  BATON_TRY(put(folder + "/kinds", one));
   BATON_TRY_ASSIGN(const auto none, encode_safetensors({}));
   return put(folder + "/none", none);
 }

@@ -15,6 +15,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr std::string_view kIndexName = "model.safetensors.index.json";
+constexpr std::string_view kAscendIndexName = "quant_model_weights.safetensors.index.json";  // ModelSlim's
 constexpr std::string_view kSuffix = ".safetensors";
 constexpr size_t kShardsMax = 4096;
 
@@ -94,6 +95,8 @@ Result<ShardPlan> plan_from_index(const std::string& folder, const std::string& 
 Result<ShardPlan> plan_shards(const std::string& folder) {
   const std::string index_path = in_folder(folder, kIndexName);
   if (exists(index_path)) return plan_from_index(folder, index_path);
+  const std::string ascend_index_path = in_folder(folder, kAscendIndexName);
+  if (exists(ascend_index_path)) return plan_from_index(folder, ascend_index_path);
   ShardPlan plan;
   if (exists(in_folder(folder, "model.safetensors"))) {
     plan.shards = {"model.safetensors"};
@@ -135,7 +138,7 @@ Result<void> check_index_kept(const CheckpointParts& parts, const ShardPlan& pla
   for (const auto& [tensor_name, shard] : plan.shard_of) {
     if (!parts.tensors.contains(tensor_name)) {
       return fail(Code::kDataLoss, "{}: tensor {} is not in {}, where {} says it is", parts.path,
-                  printable(tensor_name), shard, kIndexName);
+                  printable(tensor_name), shard, "the index");
     }
   }
   return {};

@@ -23,8 +23,12 @@ class QuantizedInput {
     features_ = features;
     fresh_ = false;
   }
-  const kernels::ActivationBuffer& as(kernels::ActivationFormat format, tensor::Isa isa, ComputePool& pool) {
-    if (!fresh_ || buffer_.format() != format) buffer_.quantize(x_, features_, rows_, features_, format, isa, pool);
+  // quant: of the weight that reads it, where the format is kInt8Static.
+  const kernels::ActivationBuffer& as(kernels::ActivationFormat format, tensor::Isa isa, ComputePool& pool,
+                                      kernels::StaticQuant quant = {}) {
+    if (!fresh_ || buffer_.format() != format || buffer_.static_quant() != quant) {
+      buffer_.quantize(x_, features_, rows_, features_, format, isa, pool, quant);
+    }
     fresh_ = true;
     return buffer_;
   }
@@ -44,7 +48,7 @@ struct Linear {
   // y: [rows, out_features] with row stride y_stride.
   void apply(QuantizedInput& x, float* y, int64_t y_stride, ComputePool& pool) const {
     const kernels::MatmulSpec& spec = weight.spec();
-    kernels::matmul(weight, x.as(kernels::activation_format(spec.dtype), spec.isa, pool),
+    kernels::matmul(weight, x.as(kernels::activation_format(spec.dtype), spec.isa, pool, weight.static_quant()),
                     bias.empty() ? nullptr : bias.data(), y, y_stride, pool);
   }
 };
