@@ -17,6 +17,7 @@ namespace baton::text {
 struct EncodeOptions {
   bool add_special_tokens = true;    // BOS/EOS as the tokenizer's own configuration says
   bool parse_special_tokens = true;  // "<|im_end|>" in the text becomes that token (as transformers does)
+  bool parse_added_tokens = true;    // so do added tokens that are not special; false: no text becomes an added token
 };
 
 class Tokenizer {
