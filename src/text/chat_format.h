@@ -58,8 +58,10 @@ struct ChatFormatHints {
 std::string native_chat_format_name(const ChatFormatHints& hints, const Tokenizer& tokenizer);
 
 std::string join_segments(const std::vector<ChatSegment>& segments);
-// Each segment alone, as the checkpoints' own code does it.
-std::vector<TokenId> encode_segments(const Tokenizer& tokenizer, const std::vector<ChatSegment>& segments);
+// Each segment alone, as the checkpoints' own code does it. With `add_special_tokens` the tokenizer's BOS and EOS stand
+// around them, which no format but a template without them needs.
+std::vector<TokenId> encode_segments(const Tokenizer& tokenizer, const std::vector<ChatSegment>& segments,
+                                     bool add_special_tokens = false);
 
 struct EncodedChat {
   std::string text;

@@ -61,8 +61,13 @@ std::string join_segments(const std::vector<ChatSegment>& segments) {
   return text;
 }
 
-std::vector<TokenId> encode_segments(const Tokenizer& tokenizer, const std::vector<ChatSegment>& segments) {
+std::vector<TokenId> encode_segments(const Tokenizer& tokenizer, const std::vector<ChatSegment>& segments,
+                                     bool add_special_tokens) {
+  if (add_special_tokens && segments.size() == 1 && segments[0].is_control) {
+    return tokenizer.encode(segments[0].text, {.add_special_tokens = true});
+  }
   std::vector<TokenId> ids;
+  if (add_special_tokens) ids = tokenizer.encode("", {.add_special_tokens = true});
   for (const ChatSegment& segment : segments) {
     const auto part = tokenizer.encode(segment.text, {.add_special_tokens = false,
                                                       .parse_special_tokens = segment.is_control,
