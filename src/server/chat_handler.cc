@@ -121,9 +121,9 @@ Parsed<ChatRequest> parse_chat(ServerContext& context, const Json& body) {
   const auto& options = context.options;
   BATON_PARSE(request.fields, parse_common(body, options.sampling_defaults, options.limits, context.tokenizer));
   if (auto checked = check_tools(body); !checked) return std::unexpected(checked.error());
-  BATON_PARSE(request.prompt.text, render_chat(context, body));
-  BATON_PARSE(request.prompt.ids,
-              encode_prompt(context, request.prompt.text, request.fields.add_special_tokens.value_or(false)));
+  BATON_PARSE(const auto segments, render_chat(context, body));
+  request.prompt.text = text::join_segments(segments);
+  BATON_PARSE(request.prompt.ids, encode_chat(context, segments, request.fields.add_special_tokens.value_or(false)));
   if (const auto keep = request.fields.truncate_prompt_tokens) {
     const size_t kept = *keep < 0 ? context.engine.config().max_model_len : static_cast<size_t>(*keep);
     auto& ids = request.prompt.ids;

@@ -6,8 +6,10 @@
 
 namespace baton::server {
 
-// Renders the prompt of a body with "messages" (chat completions and /tokenize share this). `generation_prompt_default`
-// is add_generation_prompt where the body is silent.
-Parsed<std::string> render_chat(const ServerContext& context, const Json& body);
+// The prompt of a body with "messages" (chat completions and /tokenize share this), by the checkpoint's chat format.
+Parsed<std::vector<text::ChatSegment>> render_chat(const ServerContext& context, const Json& body);
+// Its tokens; refused before tokenising where they can't fit the context.
+Parsed<std::vector<TokenId>> encode_chat(const ServerContext& context, const std::vector<text::ChatSegment>& segments,
+                                         bool add_special_tokens);
 
 }  // namespace baton::server
