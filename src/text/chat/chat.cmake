@@ -1,6 +1,9 @@
 # Chat templates: sources of the text library, relative to src/text.
 list(APPEND text_sources
   chat/chat_template.cc
+  chat/parsers/deepseek_tools.cc chat/parsers/hermes_call.cc chat/parsers/hermes_tools.cc
+  chat/parsers/kimi_k2_tools.cc chat/parsers/kimi_k3_parser.cc chat/parsers/kimi_k3_tag.cc
+  chat/parsers/marker_lexer.cc chat/parsers/output_format.cc chat/parsers/think_stage.cc
   chat/jinja/attributes.cc chat/jinja/container_methods.cc chat/jinja/filters_layout.cc
   chat/jinja/filters_ordering.cc chat/jinja/filters_selection.cc chat/jinja/filters_sequence.cc
   chat/jinja/filters_text.cc chat/jinja/filters_value.cc chat/jinja/format_spec.cc chat/jinja/globals.cc
