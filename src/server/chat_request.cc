@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "server/tool_use.h"
+
 namespace baton::server {
 namespace {
 
@@ -57,9 +59,12 @@ Parsed<Json> parse_messages(const Json& body) {
     if (message["role"] == "assistant" && (!message.contains("content") || message["content"].is_null())) {
       message["content"] = "";
     }
-    if (message.contains("reasoning_content") && !message.contains("reasoning")) {
-      message["reasoning"] = message["reasoning_content"];
+    // Templates read the one name or the other.
+    for (const auto& [name, other] :
+         {std::pair("reasoning", "reasoning_content"), {"reasoning_content", "reasoning"}}) {
+      if (message.contains(other) && !message.contains(name)) message[name] = message[other];
     }
+    if (auto adapted = adapt_tool_calls(message, where); !adapted) return std::unexpected(adapted.error());
     messages.push_back(std::move(message));
   }
   return messages;
@@ -80,7 +85,7 @@ void set_special_token(const ServerContext& context, Json& variables, const char
 
 }  // namespace
 
-Parsed<std::string> render_chat(const ServerContext& context, const Json& body) {
+Parsed<RenderedChat> render_chat(const ServerContext& context, const Json& body, bool hide_tools) {
   const text::ChatTemplate* chat_template = context.chat_template;
   std::unique_ptr<text::ChatTemplate> own;
   BATON_PARSE(const auto request_template, get_string(body, "chat_template"));
@@ -129,8 +134,9 @@ Parsed<std::string> render_chat(const ServerContext& context, const Json& body) 
     const auto it = body.find(name);
     if (it == body.end() || it->is_null()) continue;
     if (!it->is_array()) return std::unexpected(bad_request(fmt::format("'{}' must be a list", name), name));
-    if (!it->empty()) variables[name] = *it;
+    if (!it->empty() && !(hide_tools && std::string_view(name) == "tools")) variables[name] = *it;
   }
+  const std::optional<bool> thinking = thinking_of(variables);
   std::string final_text;
   if (continues) {
     const Json& last = messages.back();
@@ -160,7 +166,7 @@ Parsed<std::string> render_chat(const ServerContext& context, const Json& body) 
     }
     rendered->resize(*end);
   }
-  return std::move(*rendered);
+  return RenderedChat{std::move(*rendered), thinking};
 }
 
 }  // namespace baton::server

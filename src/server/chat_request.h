@@ -6,8 +6,13 @@
 
 namespace baton::server {
 
-// Renders the prompt of a body with "messages" (chat completions and /tokenize share this). `generation_prompt_default`
-// is add_generation_prompt where the body is silent.
-Parsed<std::string> render_chat(const ServerContext& context, const Json& body);
+struct RenderedChat {
+  std::string text;
+  std::optional<bool> thinking;  // as the template's variables say it
+};
+
+// Renders the prompt of a body with "messages" (chat completions and /tokenize share this). `hide_tools`: the
+// template does not see them.
+Parsed<RenderedChat> render_chat(const ServerContext& context, const Json& body, bool hide_tools = false);
 
 }  // namespace baton::server

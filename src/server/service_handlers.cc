@@ -16,7 +16,8 @@ Parsed<Json> tokenize(ServerContext& context, const net::HttpRequest& request) {
   std::string prompt;
   const bool chat = body.contains("messages");
   if (chat) {
-    BATON_PARSE(prompt, render_chat(context, body));
+    BATON_PARSE(auto rendered, render_chat(context, body));
+    prompt = std::move(rendered.text);
   } else {
     BATON_PARSE(auto given, get_string(body, "prompt"));
     if (!given) return std::unexpected(bad_request("'prompt' or 'messages' is required", "prompt"));
