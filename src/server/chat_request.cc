@@ -1,5 +1,6 @@
 #include "server/chat_request.h"
 
+#include "server/tool_use.h"
 #include "text/chat_template.h"
 
 namespace baton::server {
@@ -59,9 +60,12 @@ Parsed<Json> parse_messages(const Json& body) {
     if (message["role"] == "assistant" && (!message.contains("content") || message["content"].is_null())) {
       message["content"] = "";
     }
-    if (message.contains("reasoning_content") && !message.contains("reasoning")) {
-      message["reasoning"] = message["reasoning_content"];
+    // Templates read the one name or the other.
+    for (const auto& [name, other] :
+         {std::pair("reasoning", "reasoning_content"), {"reasoning_content", "reasoning"}}) {
+      if (message.contains(other) && !message.contains(name)) message[name] = message[other];
     }
+    if (auto adapted = adapt_tool_calls(message, where); !adapted) return std::unexpected(adapted.error());
     messages.push_back(std::move(message));
   }
   return messages;
@@ -73,7 +77,7 @@ void set_special_token(const ServerContext& context, Json& variables, const char
 
 }  // namespace
 
-Parsed<std::vector<text::ChatSegment>> render_chat(const ServerContext& context, const Json& body) {
+Parsed<RenderedChat> render_chat(const ServerContext& context, const Json& body, bool hide_tools) {
   const text::ChatFormat* format = context.chat_format;
   std::unique_ptr<text::ChatFormat> own;
   BATON_PARSE(const auto request_template, get_string(body, "chat_template"));
@@ -127,8 +131,9 @@ Parsed<std::vector<text::ChatSegment>> render_chat(const ServerContext& context,
     const auto it = body.find(name);
     if (it == body.end() || it->is_null()) continue;
     if (!it->is_array()) return std::unexpected(bad_request(fmt::format("'{}' must be a list", name), name));
-    if (!it->empty()) variables[name] = *it;
+    if (!it->empty() && !(hide_tools && std::string_view(name) == "tools")) variables[name] = *it;
   }
+  const std::optional<bool> thinking = thinking_of(variables);
   if (continues && !messages.back()["content"].is_string()) {
     return std::unexpected(bad_request("`continue_final_message` needs a final message with text", "messages"));
   }
@@ -140,7 +145,7 @@ Parsed<std::vector<text::ChatSegment>> render_chat(const ServerContext& context,
 
   auto rendered = format->render({.variables = std::move(variables), .continue_final_message = continues});
   if (!rendered) return std::unexpected(to_api_error(rendered.error(), "messages"));
-  return std::move(*rendered);
+  return RenderedChat{std::move(*rendered), thinking};
 }
 
 Parsed<std::vector<TokenId>> encode_chat(const ServerContext& context, const std::vector<text::ChatSegment>& segments,

@@ -6,8 +6,14 @@
 
 namespace baton::server {
 
+struct RenderedChat {
+  std::vector<text::ChatSegment> segments;
+  std::optional<bool> thinking;  // as the template's variables say it
+};
+
 // The prompt of a body with "messages" (chat completions and /tokenize share this), by the checkpoint's chat format.
-Parsed<std::vector<text::ChatSegment>> render_chat(const ServerContext& context, const Json& body);
+// `hide_tools`: the format does not see them.
+Parsed<RenderedChat> render_chat(const ServerContext& context, const Json& body, bool hide_tools = false);
 // Its tokens; refused before tokenising where they can't fit the context.
 Parsed<std::vector<TokenId>> encode_chat(const ServerContext& context, const std::vector<text::ChatSegment>& segments,
                                          bool add_special_tokens);

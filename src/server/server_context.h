@@ -1,6 +1,7 @@
 // What every handler shares, built by OpenAiServer and passed by reference. Handlers run on the server's executors.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <map>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "engine/engine.h"
 #include "net/http_server.h"
 #include "server/live_requests.h"
+#include "server/marker_tokens.h"
 #include "server/request_fields.h"
 #include "text/chat_format.h"
 #include "text/tokenizer.h"
@@ -29,6 +31,9 @@ struct ServerOptions {
   SamplingDefaults sampling_defaults;
   nlohmann::ordered_json chat_template_kwargs = nlohmann::ordered_json::object();
   std::string response_role = "assistant";
+  text::OutputFormat output_format;  // how reasoning and tool calls are read; by default not at all
+  bool enable_auto_tool_choice = false;
+  bool exclude_tools_when_tool_choice_none = false;
   bool enable_prompt_tokens_details = false;
   bool enable_request_id_headers = false;
   bool enable_server_load_tracking = false;
@@ -60,6 +65,7 @@ struct ServerContext {
   ServerMetrics metrics;
   LiveRequests live;
   int longest_token_bytes = 1;
+  std::array<MarkerTokens, 2> marker_tokens = {};  // of options.output_format, without and with tool calls
   std::atomic<int64_t> requests_in_flight{0};
 
   // The most bytes of text that can fit the context, whatever tokens it becomes: longer text is refused unread.

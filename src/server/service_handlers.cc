@@ -15,8 +15,8 @@ Parsed<Json> tokenize(ServerContext& context, const net::HttpRequest& request) {
 
   std::vector<TokenId> ids;
   if (body.contains("messages")) {
-    BATON_PARSE(const auto segments, render_chat(context, body));
-    ids = text::encode_segments(context.tokenizer, segments, add_special.value_or(false));
+    BATON_PARSE(const auto rendered, render_chat(context, body));
+    ids = text::encode_segments(context.tokenizer, rendered.segments, add_special.value_or(false));
   } else {
     BATON_PARSE(const auto prompt, get_string(body, "prompt"));
     if (!prompt) return std::unexpected(bad_request("'prompt' or 'messages' is required", "prompt"));
