@@ -40,7 +40,8 @@ class Answer {
       for (int i = 0; i < plan.fields.n; ++i) {
         auto& choice = choices_.emplace_back(
             ChoiceStream(context.tokenizer, plan.fields,
-                         plan.fields.return_tokens_as_token_ids || context.options.return_tokens_as_token_ids));
+                         plan.fields.return_tokens_as_token_ids || context.options.return_tokens_as_token_ids,
+                         plan.make_parsing ? plan.make_parsing() : OutputParsing{}));
         choice.index = static_cast<int>(choices_.size()) - 1;
         choice.prompt_index = static_cast<int>(prompt);
       }
@@ -130,6 +131,7 @@ class Answer {
       auto& [choice, delta] = *next;
       auto& total = choice->total;
       total.text += delta.text;
+      std::move(delta.events.begin(), delta.events.end(), std::back_inserter(total.events));
       total.token_ids.insert(total.token_ids.end(), delta.token_ids.begin(), delta.token_ids.end());
       std::move(delta.logprobs.begin(), delta.logprobs.end(), std::back_inserter(total.logprobs));
       if (delta.finish_reason) {

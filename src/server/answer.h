@@ -2,6 +2,7 @@
 // routes: a Format writes the route's JSON, run_answer() does the rest (stream or whole, usage, errors, disconnects).
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -38,6 +39,7 @@ struct AnswerPlan {
   std::string model;
   CommonFields fields;
   std::vector<PromptInput> prompts;
+  std::function<OutputParsing()> make_parsing;  // one for each choice; empty: text stays as it is
   bool drop_generated = false;  // max_tokens 0 with echo: one token is computed for its logits and not shown
 };
 

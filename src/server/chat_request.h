@@ -6,8 +6,16 @@
 
 namespace baton::server {
 
-// Renders the prompt of a body with "messages" (chat completions and /tokenize share this). `generation_prompt_default`
-// is add_generation_prompt where the body is silent.
-Parsed<std::string> render_chat(const ServerContext& context, const Json& body);
+struct RenderedChat {
+  std::vector<text::ChatSegment> segments;
+  std::optional<bool> thinking;  // as the template's variables say it
+};
+
+// The prompt of a body with "messages" (chat completions and /tokenize share this), by the checkpoint's chat format.
+// `hide_tools`: the format does not see them.
+Parsed<RenderedChat> render_chat(const ServerContext& context, const Json& body, bool hide_tools = false);
+// Its tokens; refused before tokenising where they can't fit the context.
+Parsed<std::vector<TokenId>> encode_chat(const ServerContext& context, const std::vector<text::ChatSegment>& segments,
+                                         bool add_special_tokens);
 
 }  // namespace baton::server

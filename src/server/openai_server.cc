@@ -132,10 +132,14 @@ Result<std::unique_ptr<OpenAiServer>> OpenAiServer::start(net::asio::any_io_exec
   auto http_options = options.http;
   server->context_.reset(new ServerContext{.engine = parts.engine,
                                            .tokenizer = parts.tokenizer,
-                                           .chat_template = parts.chat_template,
+                                           .chat_format = parts.chat_format,
                                            .metrics_registry = parts.metrics,
                                            .options = std::move(options),
                                            .metrics = ServerMetrics(parts.metrics)});
+  for (const bool calls : {false, true}) {
+    server->context_->marker_tokens[calls] =
+        marker_tokens_of(server->context_->options.output_format, calls, parts.tokenizer);
+  }
   for (TokenId id = 0; id < parts.tokenizer.vocab_size(); ++id) {
     const int bytes = static_cast<int>(parts.tokenizer.token_bytes(id).size());
     server->context_->longest_token_bytes = std::max(server->context_->longest_token_bytes, bytes);

@@ -1,6 +1,7 @@
 // What every handler shares, built by OpenAiServer and passed by reference. Handlers run on the server's executors.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <map>
 #include <memory>
@@ -13,8 +14,9 @@
 #include "engine/engine.h"
 #include "net/http_server.h"
 #include "server/live_requests.h"
+#include "server/marker_tokens.h"
 #include "server/request_fields.h"
-#include "text/chat_template.h"
+#include "text/chat_format.h"
 #include "text/tokenizer.h"
 
 namespace baton::server {
@@ -29,6 +31,9 @@ struct ServerOptions {
   SamplingDefaults sampling_defaults;
   nlohmann::ordered_json chat_template_kwargs = nlohmann::ordered_json::object();
   std::string response_role = "assistant";
+  text::OutputFormat output_format;  // how reasoning and tool calls are read; by default not at all
+  bool enable_auto_tool_choice = false;
+  bool exclude_tools_when_tool_choice_none = false;
   bool enable_prompt_tokens_details = false;
   bool enable_request_id_headers = false;
   bool enable_server_load_tracking = false;
@@ -54,12 +59,13 @@ struct ServerMetrics {
 struct ServerContext {
   engine::Engine& engine;
   const text::Tokenizer& tokenizer;
-  const text::ChatTemplate* chat_template;  // null: the checkpoint has none
+  const text::ChatFormat* chat_format;  // null: the checkpoint has none
   MetricRegistry& metrics_registry;
   ServerOptions options;
   ServerMetrics metrics;
   LiveRequests live;
   int longest_token_bytes = 1;
+  std::array<MarkerTokens, 2> marker_tokens = {};  // of options.output_format, without and with tool calls
   std::atomic<int64_t> requests_in_flight{0};
 
   // The most bytes of text that can fit the context, whatever tokens it becomes: longer text is refused unread.
@@ -74,6 +80,8 @@ struct ServerContext {
   std::string request_id(const net::HttpRequest& request, const std::optional<std::string>& in_body);
 };
 
+// Refuses a text that can't fit the context, whatever tokens it becomes.
+Parsed<void> check_prompt_size(const ServerContext& context, size_t text_bytes);
 // Tokenises for a prompt, unless the text can't fit the context anyway.
 Parsed<std::vector<TokenId>> encode_prompt(const ServerContext& context, std::string_view text,
                                            bool add_special_tokens);

@@ -204,6 +204,13 @@ Result<server::ServerOptions> server_options_of(const ParsedArgs& parsed, bool a
       return fail(Code::kInvalidArgument, "--default-chat-template-kwargs: a JSON object is needed");
     }
   }
+  options.enable_auto_tool_choice = bool_or(parsed, "enable-auto-tool-choice", false);
+  options.exclude_tools_when_tool_choice_none = bool_or(parsed, "exclude-tools-when-tool-choice-none", false);
+  BATON_TRY_ASSIGN(options.output_format,
+                   text::OutputFormat::make(parsed.value("reasoning-parser"), parsed.value("tool-call-parser")));
+  if (options.enable_auto_tool_choice && !options.output_format.reads_tools()) {
+    return fail(Code::kInvalidArgument, "--enable-auto-tool-choice requires --tool-call-parser");
+  }
   options.enable_prompt_tokens_details = bool_or(parsed, "enable-prompt-tokens-details", false);
   options.enable_request_id_headers = bool_or(parsed, "enable-request-id-headers", false);
   options.force_include_usage = bool_or(parsed, "enable-force-include-usage", false);
