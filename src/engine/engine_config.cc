@@ -69,10 +69,10 @@ Result<EngineConfig> resolve_config(EngineConfig config, const models::Model& mo
 }
 
 kv::PagedGeometry cache_geometry(const EngineConfig& config, const models::Model& model) {
-  const auto needs = model.cache_needs();
-  return {.layers = needs.layers,
-          .kv_heads = needs.kv_heads,
-          .head_dim = needs.head_dim,
+  const auto layers = model.cache_needs().paged;
+  return {.layers = static_cast<int>(layers.size()),
+          .kv_heads = layers.front().heads,
+          .head_dim = layers.front().dim,
           .block_size = config.block_size,
           .dtype = *tensor::parse_dtype(config.kv_cache_dtype)};
 }

@@ -1,12 +1,44 @@
-// What a kernel may know of the KV cache: pointers and strides. Built by the engine from kv::PagedGeometry.
+// What a kernel may know of a sequence's memory: pointers and strides. Built by the engine from the cache's geometry.
+//
+// Two kinds of memory. Paged entries are kept per token: a block holds, one after the other, what every entry keeps for
+// block_size tokens, so that one block table serves them all. Recurrent state is kept per sequence, in a slot.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "tensor/dtype.h"
 
 namespace baton::kernels {
+
+enum class PagedKind : uint8_t {
+  kKeysValues,  // [k|v][head][token][dim]
+  kLatent,      // [token][latent | rotary key]: multi-head latent attention
+  kIndexKeys,   // [token][key]: the lightning indexer
+};
+
+// What one layer keeps per token. A layer may have two entries: a latent and an index key.
+struct PagedEntry {
+  PagedKind kind = PagedKind::kKeysValues;
+  int heads = 1;     // KV heads; 1 of the other kinds
+  int dim = 0;       // of a head; the rank of a latent; of an index key
+  int rope_dim = 0;  // latents: of the rotary key beside it
+  tensor::DType dtype = tensor::DType::kBF16;
+  bool operator==(const PagedEntry&) const = default;
+};
+
+inline constexpr int kLatentScaleGroup = 128;  // values of a quantised latent that share a scale
+
+// Bytes of one token: of a head's keys (or of its values); of a latent with its rotary key; of an index key.
+//   f32, f16, bf16: the plain elements.
+//   fp8, i8  latent: rank codes, then an fp32 scale per 128 of them, then the rotary key in bf16
+//                    (rank 512, rotary 64: 512 + 16 + 128 = 656)
+//            index key: dim codes, then the scale: fp32 with fp8 (132), f16 with i8 (130)
+//            keys, values: dim codes, then an fp32 scale
+int64_t entry_token_bytes(const PagedEntry& entry);
+// Of block_size tokens: all heads, keys and values.
+int64_t entry_block_bytes(const PagedEntry& entry, int block_size);
 
 // Paged keys and values of one GQA group, arena layout [block][layer][k|v][kv head][token][dim].
 struct PagedKvView {
@@ -26,12 +58,52 @@ struct PagedKvView {
   }
 };
 
+// One value per token: the latents, or the index keys, of one layer.
+struct TokenCacheView {
+  std::byte* base = nullptr;  // the entry in block 0
+  PagedEntry entry;
+  int block_size = 0;
+  int64_t block_stride = 0;  // bytes
+  int64_t token_bytes = 0;   // entry_token_bytes(entry)
+
+  std::byte* block(int64_t block) const { return base + block * block_stride; }
+};
+
+// Recurrent state of one layer: slot s, head h at base + s * slot_stride + h * head_stride.
+struct StateView {
+  std::byte* base = nullptr;
+  int64_t slot_stride = 0;
+  int64_t head_stride = 0;
+
+  std::byte* at(int64_t slot, int64_t head) const { return base + slot * slot_stride + head * head_stride; }
+};
+
+// All of a model's memory for one step.
+struct CacheView {
+  std::byte* blocks = nullptr;
+  int block_size = 0;                                          // tokens
+  int64_t block_stride = 0;                                    // bytes
+  std::span<const PagedEntry> entries;                         // the model's, with their dtypes
+  std::span<const int64_t> entry_offsets;                      // bytes from a block's start
+  std::byte* states = nullptr;                                 // [slot][layer][head]
+  int64_t slot_stride = 0, layer_stride = 0, head_stride = 0;  // bytes
+
+  PagedKvView keys_values(int entry) const;
+  TokenCacheView tokens(int entry) const;  // kLatent, kIndexKeys
+  StateView state(int layer) const {
+    return {.base = states + layer * layer_stride, .slot_stride = slot_stride, .head_stride = head_stride};
+  }
+};
+
 // The rows of one sequence inside a step. Row i of the slice has position context_len + i.
 struct SequenceSlice {
   const int32_t* block_table = nullptr;  // blocks holding positions [0, context_len + row_count)
   int64_t context_len = 0;               // tokens in the cache before this step
   int row_begin = 0;                     // first row of the step's batch
   int row_count = 0;
+  // The sequence's own state, that of its first context_len tokens; after the step, of all. At context_len 0 the slot
+  // may hold anything: the state starts from zero. -1: the model keeps none.
+  int32_t state_slot = -1;
 };
 
 }  // namespace baton::kernels

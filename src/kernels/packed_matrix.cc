@@ -17,7 +17,7 @@ using tensor::DType;
 
 int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
-bool is_supported(DType dtype) { return dtype != DType::kI8 && dtype != DType::kI32 && dtype != DType::kI64; }
+bool is_supported(DType dtype) { return tensor::is_gguf_weight(dtype); }
 bool is_plain(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16; }
 
 uint32_t load32(const uint8_t* bytes) {

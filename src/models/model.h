@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/compute_pool.h"
 #include "base/status.h"
@@ -15,11 +16,14 @@
 
 namespace baton::models {
 
-// What a model's layers keep per token. (Recurrent state joins here with its family.)
+// What a model keeps of a sequence between steps.
 struct CacheNeeds {
-  int layers = 0;
-  int kv_heads = 0;
-  int head_dim = 0;
+  // Per token. The model's own order; dtypes are the engine's to set.
+  std::vector<kernels::PagedEntry> paged;
+  // Per sequence: [layer][head][head_bytes], fp32. 0 layers: none.
+  int state_layers = 0;
+  int state_heads = 0;
+  int64_t state_head_bytes = 0;
 };
 
 // One step's rows, of any number of sequences, prompt chunks and generated tokens mixed.
@@ -28,7 +32,7 @@ struct ForwardBatch {
   std::span<const int32_t> positions;  // [rows]
   std::span<const kernels::SequenceSlice> slices;
   std::span<const int32_t> logit_rows;  // rows whose logits are wanted, ascending
-  kernels::PagedKvView cache;
+  kernels::CacheView cache;
 };
 
 class Model {

@@ -22,19 +22,18 @@ class ModelRunner {
  public:
   ModelRunner(Model& model, RunnerOptions options)
       : model_(model), options_(options), pool_({.threads = options.threads, .spin_us = 0}) {
-    const CacheNeeds needs = model.cache_needs();
-    const int64_t head = tensor::dtype_bytes(options.cache_dtype, int64_t{options.block_size} * needs.head_dim);
-    view_.dtype = options.cache_dtype;
+    entries_ = model.cache_needs().paged;
     view_.block_size = options.block_size;
-    view_.kv_heads = needs.kv_heads;
-    view_.head_dim = needs.head_dim;
-    view_.head_stride = head;
-    view_.kv_stride = head * needs.kv_heads;
-    view_.layer_stride = 2 * view_.kv_stride;
-    view_.block_stride = needs.layers * view_.layer_stride;
+    for (kernels::PagedEntry& entry : entries_) {
+      entry.dtype = options.cache_dtype;
+      offsets_.push_back(view_.block_stride);
+      view_.block_stride += kernels::entry_block_bytes(entry, options.block_size);
+    }
+    view_.entries = entries_;
+    view_.entry_offsets = offsets_;
     const int blocks = (options.max_tokens + options.block_size - 1) / options.block_size;
     bytes_.assign(view_.block_stride * blocks, std::byte{0xff});
-    view_.base = bytes_.data();
+    view_.blocks = bytes_.data();
     table_.resize(blocks);
     std::iota(table_.rbegin(), table_.rend(), 0);
     prepared_ = model.prepare(options.max_rows, options.max_rows, options.threads);
@@ -74,7 +73,9 @@ class ModelRunner {
   Model& model_;
   RunnerOptions options_;
   ComputePool pool_;
-  kernels::PagedKvView view_;
+  std::vector<kernels::PagedEntry> entries_;
+  std::vector<int64_t> offsets_;
+  kernels::CacheView view_;
   std::vector<std::byte> bytes_;
   std::vector<int32_t> table_;
   Result<void> prepared_;

@@ -12,7 +12,6 @@ namespace {
 using kernels::ActivationFormat;
 using tensor::DType;
 
-bool is_weight_format(DType dtype) { return dtype != DType::kI8 && dtype != DType::kI32 && dtype != DType::kI64; }
 
 int64_t activation_group(DType dtype) {
   switch (kernels::activation_format(dtype)) {
@@ -72,7 +71,7 @@ Result<kernels::PackedMatrix> WeightLoader::tree_matrix(const std::string& name,
 
 Result<kernels::PackedMatrix> WeightLoader::pack(const std::string& name, kernels::MatmulSpec spec) {
   BATON_TRY_ASSIGN(const weights::TensorEntry* tensor, find(name));
-  if (tensor->shape.size() != 2 || !is_weight_format(tensor->dtype)) {
+  if (tensor->shape.size() != 2 || !tensor::is_gguf_weight(tensor->dtype)) {
     return fail(Code::kDataLoss, "{}: tensor {} ({} {}) is not a weight matrix in a format this version multiplies",
                 checkpoint_.path(), name, tensor::dtype_name(tensor->dtype), shape_text(tensor->shape));
   }

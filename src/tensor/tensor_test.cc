@@ -44,6 +44,38 @@ TEST(FloatConvert, RoundsToNearestEvenLikeTheCompiler) {
   EXPECT_EQ(float_to_bf16(1.00390637f), 0x3f81);
 }
 
+// Every e4m3 value comes back from its float, and what lies between two goes to the nearer, at a tie to the even one.
+TEST(FloatConvert, E4m3RoundsToNearestEven) {
+  for (int code = 0; code < 256; ++code) {
+    const float value = e4m3_to_float(static_cast<uint8_t>(code));
+    if ((code & 0x7f) == 0x7f) {
+      EXPECT_TRUE(std::isnan(value));
+      EXPECT_EQ(float_to_e4m3(value) & 0x7f, 0x7f);
+      continue;
+    }
+    EXPECT_EQ(float_to_e4m3(value), code);
+    if ((code & 0x7f) == 0x7e) continue;
+    const float next = e4m3_to_float(static_cast<uint8_t>(code + 1)), middle = (value + next) / 2;
+    EXPECT_EQ(float_to_e4m3(middle), code % 2 == 0 ? code : code + 1) << code;
+    EXPECT_EQ(float_to_e4m3(std::nextafter(middle, value)), code);
+    EXPECT_EQ(float_to_e4m3(std::nextafter(middle, next)), code + 1);
+  }
+  EXPECT_EQ(e4m3_to_float(0x7e), 448.0f);
+  EXPECT_EQ(e4m3_to_float(0x38), 1.0f);
+  EXPECT_EQ(e4m3_to_float(0x01), 0x1p-9f);
+  EXPECT_EQ(float_to_e4m3(1e9f), 0x7e);
+  EXPECT_EQ(float_to_e4m3(-1e9f), 0xfe);
+}
+
+TEST(FloatConvert, PowersOfTwoAndE2m1) {
+  EXPECT_EQ(e8m0_to_float(127), 1.0f);
+  EXPECT_EQ(e8m0_to_float(0), 0x1p-127f);
+  EXPECT_EQ(e8m0_to_float(254), 0x1p127f);
+  EXPECT_TRUE(std::isnan(e8m0_to_float(255)));
+  EXPECT_EQ(e2m1_doubled(7), 12);
+  EXPECT_EQ(e2m1_doubled(9), -1);
+}
+
 TEST(Buffer, IsZeroedAlignedAndMovable) {
   for (size_t bytes : {size_t{1}, size_t{5000}, size_t{9} << 20}) {
     auto made = Buffer::allocate(bytes);

@@ -97,6 +97,18 @@ void q6_k(const uint8_t* block, float* out) {
   }
 }
 
+// One scale, then codes: the first the even input where a byte holds two.
+template <typename Decode>
+void scaled_codes(float scale, const uint8_t* codes, int count, Decode decode, float* out) {
+  for (int i = 0; i < count; ++i) out[i] = scale * decode(codes, i);
+}
+int pair_code(const uint8_t* codes, int i) { return i % 2 == 0 ? codes[i / 2] & 15 : codes[i / 2] >> 4; }
+float e4m3_code(const uint8_t* codes, int i) { return tensor::e4m3_to_float(codes[i]); }
+float e2m1_code(const uint8_t* codes, int i) {
+  return 0.5f * static_cast<float>(tensor::e2m1_doubled(static_cast<uint8_t>(pair_code(codes, i))));
+}
+float int4_code(const uint8_t* codes, int i) { return static_cast<float>(pair_code(codes, i) - 8); }
+
 void dequantize_block(DType dtype, const uint8_t* block, float* out) {
   switch (dtype) {
     case DType::kF32:
@@ -133,6 +145,27 @@ void dequantize_block(DType dtype, const uint8_t* block, float* out) {
       return q4_k_or_q5_k(block, out, true);
     case DType::kQ6_K:
       return q6_k(block, out);
+    case DType::kU8:
+      *out = static_cast<float>(*block);
+      return;
+    case DType::kF8E4M3:
+      *out = tensor::e4m3_to_float(*block);
+      return;
+    case DType::kF8E8M0:
+      *out = tensor::e8m0_to_float(*block);
+      return;
+    case DType::kFp8Block:
+      return scaled_codes(read_as<float>(block), block + 4, 128, e4m3_code, out);
+    case DType::kMxfp8:
+      return scaled_codes(tensor::e8m0_to_float(*block), block + 1, 32, e4m3_code, out);
+    case DType::kMxfp4:
+      return scaled_codes(tensor::e8m0_to_float(*block), block + 1, 32, e2m1_code, out);
+    case DType::kInt4Group32:
+      return scaled_codes(tensor::bf16_to_float(read_as<uint16_t>(block)), block + 2, 32, int4_code, out);
+    case DType::kInt8Channel:
+    case DType::kInt4Channel:
+    case DType::kInt8Static:
+      break;  // their scales lie elsewhere
   }
   BATON_CHECK(false, "dtype {} has no meaning as fp32", static_cast<int>(dtype));
 }

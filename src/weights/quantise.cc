@@ -162,9 +162,7 @@ void quantise_block(DType dtype, const float* x, uint8_t* out) {
       return q4_k_or_q5_k(x, out, true);
     case DType::kQ6_K:
       return q6_k(x, out);
-    case DType::kI8:
-    case DType::kI32:
-    case DType::kI64:
+    default:
       break;
   }
   BATON_CHECK(false, "{} is not a weight format", tensor::dtype_name(dtype));

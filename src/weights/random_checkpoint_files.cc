@@ -146,7 +146,6 @@ DType gguf_dtype(const RandomLlamaOptions& o, const RandomTensor& tensor) {
   return tensor.gguf_name == "token_embd.weight" ? o.embedding_dtype.value_or(o.dtype) : o.dtype;
 }
 
-bool is_weight_format(DType dtype) { return dtype != DType::kI8 && dtype != DType::kI32 && dtype != DType::kI64; }
 
 }  // namespace
 
@@ -191,7 +190,7 @@ Result<void> write_random_gguf(const std::string& path, const RandomLlamaOptions
   data.reserve(tensors.size());
   for (const auto& tensor : tensors) {
     const DType dtype = gguf_dtype(options, tensor);
-    if (!is_weight_format(dtype) || tensor.shape.back() % tensor::dtype_info(dtype).block_elements != 0) {
+    if (!tensor::is_gguf_weight(dtype) || tensor.shape.back() % tensor::dtype_info(dtype).block_elements != 0) {
       return fail(Code::kInvalidArgument, "{} has rows of {}, which {} can't hold (blocks of {})", tensor.gguf_name,
                   tensor.shape.back(), tensor::dtype_name(dtype), tensor::dtype_info(dtype).block_elements);
     }

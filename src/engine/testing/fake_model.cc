@@ -26,7 +26,8 @@ class FakeModel final : public models::Model {
   explicit FakeModel(FakeModelOptions options) : options_(std::move(options)) {}
 
   models::CacheNeeds cache_needs() const override {
-    return {.layers = options_.layers, .kv_heads = options_.kv_heads, .head_dim = options_.head_dim};
+    const kernels::PagedEntry layer = {.heads = options_.kv_heads, .dim = options_.head_dim};
+    return {.paged = std::vector(static_cast<size_t>(options_.layers), layer)};
   }
   int vocab_size() const override { return options_.vocab_size; }
   int max_positions() const override { return options_.max_positions; }
@@ -79,7 +80,7 @@ void FakeModel::forward(const models::ForwardBatch& batch, float* logits, Comput
 }
 
 void FakeModel::write(const models::ForwardBatch& batch, const kernels::SequenceSlice& slice) const {
-  const auto& cache = batch.cache;
+  const auto cache = batch.cache.keys_values(0);
   const int64_t token_bytes = tensor::dtype_bytes(cache.dtype, cache.head_dim);
   BATON_CHECK(token_bytes >= 8);
   for (int row = 0; row < slice.row_count; ++row) {
@@ -100,7 +101,7 @@ void FakeModel::write(const models::ForwardBatch& batch, const kernels::Sequence
 
 uint64_t FakeModel::read(const models::ForwardBatch& batch, const kernels::SequenceSlice& slice,
                          int64_t position) const {
-  const auto& cache = batch.cache;
+  const auto cache = batch.cache.keys_values(0);
   const int64_t token_bytes = tensor::dtype_bytes(cache.dtype, cache.head_dim);
   uint64_t state = 0;
   for (int64_t p = 0; p <= position; ++p) {

@@ -5,22 +5,6 @@
 #include "base/check.h"
 
 namespace baton::engine {
-namespace {
-
-kernels::PagedKvView view_of(const kv::PagedGeometry& geometry, std::byte* memory) {
-  return {.base = memory,
-          .dtype = geometry.dtype,
-          .block_size = geometry.block_size,
-          .kv_heads = geometry.kv_heads,
-          .head_dim = geometry.head_dim,
-          .block_stride = geometry.block_bytes(),
-          .layer_stride = geometry.layer_bytes(),
-          .kv_stride = geometry.kv_bytes(),
-          .head_stride = geometry.head_bytes()};
-}
-
-}  // namespace
-
 Result<Worker> Worker::create(WorkerOptions options, models::Model& model, ComputePool& pool) {
   BATON_TRY(model.prepare(options.max_rows, options.max_logit_rows, pool.threads()));
   const auto bytes = static_cast<size_t>(options.max_logit_rows) * static_cast<size_t>(model.vocab_size()) * 4;
@@ -34,7 +18,15 @@ Worker::Worker(WorkerOptions options, models::Model& model, ComputePool& pool, t
       model_(&model),
       pool_(&pool),
       logits_(std::move(logits)),
-      sampler_(model.vocab_size(), pool.threads()) {}
+      sampler_(model.vocab_size(), pool.threads()),
+      entries_(model.cache_needs().paged) {
+  int64_t offset = 0;
+  for (auto& entry : entries_) {
+    entry.dtype = options.geometry.dtype;
+    entry_offsets_.push_back(offset);
+    offset += kernels::entry_block_bytes(entry, options.geometry.block_size);
+  }
+}
 
 StepResult Worker::execute(const StepPlan& plan, std::span<const SamplingState* const> states) {
   lay_out(plan);
@@ -71,12 +63,17 @@ void Worker::lay_out(const StepPlan& plan) {
 
 void Worker::forward() {
   if (tokens_.empty()) return;
-  model_->forward({.tokens = tokens_,
-                   .positions = positions_,
-                   .slices = slices_,
-                   .logit_rows = logit_rows_,
-                   .cache = view_of(options_.geometry, options_.kv_memory)},
-                  logits_.as<float>(), *pool_);
+  model_->forward(
+      {.tokens = tokens_, .positions = positions_, .slices = slices_, .logit_rows = logit_rows_, .cache = cache_view()},
+      logits_.as<float>(), *pool_);
+}
+
+kernels::CacheView Worker::cache_view() const {
+  return {.blocks = options_.kv_memory,
+          .block_size = options_.geometry.block_size,
+          .block_stride = options_.geometry.block_bytes(),
+          .entries = entries_,
+          .entry_offsets = entry_offsets_};
 }
 
 StepResult Worker::sample(const StepPlan& plan, std::span<const SamplingState* const> states) {

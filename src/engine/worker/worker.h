@@ -36,6 +36,7 @@ class Worker {
   Worker(WorkerOptions options, models::Model& model, ComputePool& pool, tensor::Buffer logits);
   void lay_out(const StepPlan& plan);
   void forward();
+  kernels::CacheView cache_view() const;
   StepResult sample(const StepPlan& plan, std::span<const SamplingState* const> states);
 
   WorkerOptions options_;
@@ -43,6 +44,8 @@ class Worker {
   ComputePool* pool_;
   tensor::Buffer logits_;  // [max_logit_rows, vocab] fp32
   Sampler sampler_;
+  std::vector<kernels::PagedEntry> entries_;
+  std::vector<int64_t> entry_offsets_;  // bytes from a block's start
 
   // Reused from step to step. [rows] and [sequences].
   std::vector<int32_t> tokens_, positions_, logit_rows_, block_tables_;

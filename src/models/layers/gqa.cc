@@ -29,9 +29,8 @@ void gqa_forward(const GqaWeights& weights, const GqaStep& step, GqaScratch& scr
   // q and k lie side by side: one pass over the heads of both.
   kernels::apply_rope(q, stride, shape.heads + shape.kv_heads, shape.head_dim, shape.rope_dim, step.positions,
                       step.cos_sin, shape.pairing, step.rows, step.isa, pool);
-  kernels::write_kv(step.cache, step.layer, step.slices, k, stride, v, stride, step.isa, pool);
+  kernels::write_kv(step.cache, 0, step.slices, k, stride, v, stride, step.isa, pool);
   kernels::paged_attention({.cache = step.cache,
-                            .layer = step.layer,
                             .heads = shape.heads,
                             .scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
                             .q = q,

@@ -41,12 +41,11 @@ class GqaScratch {
 
 struct GqaStep {
   const GqaShape& shape;
-  int layer = 0;
   int64_t rows = 0;
   const int32_t* positions = nullptr;  // [rows]
   const float* cos_sin = nullptr;      // rope_table
   std::span<const kernels::SequenceSlice> slices;
-  const kernels::PagedKvView& cache;
+  kernels::PagedKvView cache;  // of this layer
   tensor::Isa isa = tensor::Isa::kPortable;
 };
 

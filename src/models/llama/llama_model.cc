@@ -8,7 +8,10 @@
 namespace baton::models {
 
 CacheNeeds LlamaModel::cache_needs() const {
-  return {.layers = config_.layers, .kv_heads = config_.attention.kv_heads, .head_dim = config_.attention.head_dim};
+  const kernels::PagedEntry layer = {.kind = kernels::PagedKind::kKeysValues,
+                                     .heads = config_.attention.kv_heads,
+                                     .dim = config_.attention.head_dim};
+  return {.paged = std::vector(static_cast<size_t>(config_.layers), layer)};
 }
 
 Result<void> LlamaModel::prepare(int max_rows, int max_logit_rows, int threads) {
@@ -70,12 +73,11 @@ void LlamaModel::forward(const ForwardBatch& batch, float* logits, ComputePool& 
     const Layer& layer = layers_[i];
     gqa_forward(layer.attention,
                 {.shape = config_.attention,
-                 .layer = i,
                  .rows = rows,
                  .positions = batch.positions.data(),
                  .cos_sin = rope_.data(),
                  .slices = batch.slices,
-                 .cache = batch.cache,
+                 .cache = batch.cache.keys_values(i),
                  .isa = isa_},
                 scratch_.attention, scratch_.input, delta, pool);
     add_norm(layer.mlp_norm);

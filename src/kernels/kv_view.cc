@@ -1,0 +1,55 @@
+#include "kernels/kv_view.h"
+
+#include "base/check.h"
+
+namespace baton::kernels {
+namespace {
+
+bool is_quantised(tensor::DType dtype) { return dtype == tensor::DType::kF8E4M3 || dtype == tensor::DType::kI8; }
+
+}  // namespace
+
+int64_t entry_token_bytes(const PagedEntry& entry) {
+  if (!is_quantised(entry.dtype)) return tensor::dtype_bytes(entry.dtype, int64_t{entry.dim} + entry.rope_dim);
+  switch (entry.kind) {
+    case PagedKind::kLatent:
+      return entry.dim + (entry.dim + kLatentScaleGroup - 1) / kLatentScaleGroup * 4 + entry.rope_dim * 2;
+    case PagedKind::kIndexKeys:
+      return entry.dim + (entry.dtype == tensor::DType::kI8 ? 2 : 4);
+    case PagedKind::kKeysValues:
+      return entry.dim + 4;
+  }
+  return 0;
+}
+
+int64_t entry_block_bytes(const PagedEntry& entry, int block_size) {
+  const int parts = entry.kind == PagedKind::kKeysValues ? 2 : 1;
+  return entry_token_bytes(entry) * block_size * entry.heads * parts;
+}
+
+PagedKvView CacheView::keys_values(int entry) const {
+  const PagedEntry& e = entries[entry];
+  BATON_CHECK(e.kind == PagedKind::kKeysValues, "entry {}", entry);
+  const int64_t head = entry_token_bytes(e) * block_size;
+  return {.base = blocks + entry_offsets[entry],
+          .dtype = e.dtype,
+          .block_size = block_size,
+          .kv_heads = e.heads,
+          .head_dim = e.dim,
+          .block_stride = block_stride,
+          .layer_stride = head * e.heads * 2,
+          .kv_stride = head * e.heads,
+          .head_stride = head};
+}
+
+TokenCacheView CacheView::tokens(int entry) const {
+  const PagedEntry& e = entries[entry];
+  BATON_CHECK(e.kind != PagedKind::kKeysValues, "entry {}", entry);
+  return {.base = blocks + entry_offsets[entry],
+          .entry = e,
+          .block_size = block_size,
+          .block_stride = block_stride,
+          .token_bytes = entry_token_bytes(e)};
+}
+
+}  // namespace baton::kernels
