@@ -108,10 +108,13 @@ struct EngineConfig {
   int max_num_batched_tokens = 2048;
   int max_num_seqs = 128;
   int block_size = 16;
-  int64_t kv_cache_bytes = 0;       // 0: from memory_utilization
+  int64_t kv_cache_bytes = 0;       // of blocks; 0: from memory_utilization
+  int64_t state_cache_bytes = 0;    // of recurrent state, running and kept; 0: chosen from what is there
+  int state_snapshot_interval = 0;  // tokens between kept states, besides those at prefixes' ends; 0: none
   double memory_utilization = 0.9;  // share of usable memory for weights and KV
   bool prefix_caching = true;
-  std::string kv_cache_dtype = "auto";  // auto, bfloat16, float16, float32
+  std::string kv_cache_dtype = "auto";       // auto, bfloat16, float16, float32; latents also fp8, int8
+  std::string indexer_cache_dtype = "auto";  // the same, of index keys; auto: kv_cache_dtype
   bool priority_scheduling = false;
   int long_prefill_token_threshold = 0;  // 0: none; else the largest prompt chunk of a step
   int max_logprobs = 20;                 // the most logprobs or prompt_logprobs a request may ask for; -1: no bound

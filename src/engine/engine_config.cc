@@ -1,7 +1,9 @@
 #include "engine/engine_config.h"
 
 #include <algorithm>
-#include <string>
+#include <string_view>
+
+#include "engine/cache_shape.h"
 
 namespace baton::engine {
 namespace {
@@ -23,24 +25,11 @@ Result<void> resolve_length(EngineConfig& config, const models::Model& model) {
   return {};
 }
 
-Result<void> resolve_dtype(EngineConfig& config, const models::Model& model) {
-  if (config.kv_cache_dtype == "auto") {
-    config.kv_cache_dtype = std::string(tensor::dtype_name(model.native_cache_dtype()));
-  }
-  const auto dtype = tensor::parse_dtype(config.kv_cache_dtype);
-  using enum tensor::DType;
-  if (dtype != kBF16 && dtype != kF16 && dtype != kF32) {
-    return fail(Code::kInvalidArgument, "--kv-cache-dtype {}: this version stores auto, bfloat16, float16 or float32",
-                config.kv_cache_dtype);
-  }
-  return {};
-}
-
 }  // namespace
 
 Result<EngineConfig> resolve_config(EngineConfig config, const models::Model& model) {
   BATON_TRY(resolve_length(config, model));
-  BATON_TRY(resolve_dtype(config, model));
+  BATON_TRY(resolve_cache_dtypes(config, model));
   BATON_TRY(check_positive(config.max_num_seqs, "--max-num-seqs"));
   BATON_TRY(check_positive(config.max_num_batched_tokens, "--max-num-batched-tokens"));
   BATON_TRY(check_positive(config.block_size, "--block-size"));
@@ -60,21 +49,20 @@ Result<EngineConfig> resolve_config(EngineConfig config, const models::Model& mo
   if (config.kv_cache_bytes < 0) {
     return fail(Code::kInvalidArgument, "--kv-cache-memory-bytes must not be negative, got {}", config.kv_cache_bytes);
   }
+  if (config.state_cache_bytes < 0) {
+    return fail(Code::kInvalidArgument, "--state-cache-memory-bytes must not be negative, got {}",
+                config.state_cache_bytes);
+  }
+  if (config.state_snapshot_interval < 0) {
+    return fail(Code::kInvalidArgument, "--state-snapshot-interval must not be negative, got {}",
+                config.state_snapshot_interval);
+  }
   for (const auto token : config.eos_token_ids) {
     if (token < 0 || token >= model.vocab_size()) {
       return fail(Code::kInvalidArgument, "end token {} is outside the vocabulary of {}", token, model.vocab_size());
     }
   }
   return config;
-}
-
-kv::PagedGeometry cache_geometry(const EngineConfig& config, const models::Model& model) {
-  const auto layers = model.cache_needs().paged;
-  return {.layers = static_cast<int>(layers.size()),
-          .kv_heads = layers.front().heads,
-          .head_dim = layers.front().dim,
-          .block_size = config.block_size,
-          .dtype = *tensor::parse_dtype(config.kv_cache_dtype)};
 }
 
 SchedulerOptions scheduler_options(const EngineConfig& config) {

@@ -4,7 +4,6 @@
 #include "base/status.h"
 #include "engine/engine.h"
 #include "engine/scheduler/scheduler.h"
-#include "kv/geometry.h"
 #include "models/model.h"
 
 namespace baton::engine {
@@ -15,7 +14,6 @@ inline constexpr int kMaxPromptLogitRows = 128;
 // Sets every default from the model and checks the whole; kInvalidArgument names the flag.
 Result<EngineConfig> resolve_config(EngineConfig config, const models::Model& model);
 // Of a resolved configuration.
-kv::PagedGeometry cache_geometry(const EngineConfig& config, const models::Model& model);
 SchedulerOptions scheduler_options(const EngineConfig& config);
 int max_logit_rows(const EngineConfig& config);
 

@@ -30,7 +30,7 @@ void move_prompt_results(std::vector<PromptResult>& results, bool hashes, Reques
 
 }  // namespace
 
-EngineCore::EngineCore(EngineConfig config, SchedulerOptions scheduler, int64_t block_count,
+EngineCore::EngineCore(EngineConfig config, SchedulerOptions scheduler, KvCounts counts,
                        std::unique_ptr<models::Model> model, std::unique_ptr<KvHost> host, Worker worker,
                        EngineMetrics metrics, const Clock& clock, Hooks hooks)
     : config_(std::move(config)),
@@ -40,7 +40,7 @@ EngineCore::EngineCore(EngineConfig config, SchedulerOptions scheduler, int64_t 
       host_(std::move(host)),
       worker_(std::move(worker)),
       metrics_(std::move(metrics)),
-      blocks_({.block_count = static_cast<int>(block_count),
+      blocks_({.block_count = static_cast<int>(counts.blocks),
                .block_size = config_.block_size,
                .prefix_caching = config_.prefix_caching,
                .hash_seed = config_.hash_seed},

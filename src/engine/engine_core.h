@@ -12,6 +12,7 @@
 #include "engine/engine.h"
 #include "engine/engine_metrics.h"
 #include "engine/handoff.h"
+#include "engine/kv_budget.h"
 #include "engine/kv_host.h"
 #include "engine/scheduler/scheduler.h"
 #include "engine/worker/worker.h"
@@ -33,7 +34,7 @@ class EngineCore {
     std::function<void(const std::string& id)> on_end;  // just before a request's last output
     std::function<void()> on_leave_queue;               // a request starts for the first time, or ends before
   };
-  EngineCore(EngineConfig config, SchedulerOptions scheduler, int64_t block_count, std::unique_ptr<models::Model> model,
+  EngineCore(EngineConfig config, SchedulerOptions scheduler, KvCounts counts, std::unique_ptr<models::Model> model,
              std::unique_ptr<KvHost> host, Worker worker, EngineMetrics metrics, const Clock& clock, Hooks hooks);
   // Gives up what is offered to others; their blocks are no longer answered for.
   ~EngineCore();

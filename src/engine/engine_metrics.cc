@@ -33,7 +33,7 @@ void raise_to(Counter& counter, int64_t total) {
 
 }  // namespace
 
-EngineMetrics::EngineMetrics(MetricRegistry& registry, const EngineConfig& config, int64_t block_count) {
+EngineMetrics::EngineMetrics(MetricRegistry& registry, const EngineConfig& config, KvCounts counts) {
   running_ = registry.gauge("vllm:num_requests_running", "Number of requests in model execution batches.");
   waiting_ = registry.gauge("vllm:num_requests_waiting", "Number of requests waiting to be processed.");
   const std::string by_reason = "vllm:num_requests_waiting_by_reason";
@@ -46,7 +46,7 @@ EngineMetrics::EngineMetrics(MetricRegistry& registry, const EngineConfig& confi
   registry
       .gauge("vllm:cache_config_info", "Information of the KV cache's configuration.",
              {{"block_size", std::to_string(config.block_size)},
-              {"num_gpu_blocks", std::to_string(block_count)},
+              {"num_gpu_blocks", std::to_string(counts.blocks)},
               {"cache_dtype", config.kv_cache_dtype},
               {"enable_prefix_caching", config.prefix_caching ? "True" : "False"},
               {"gpu_memory_utilization", fmt::format("{}", config.memory_utilization)}})

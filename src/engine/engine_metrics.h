@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/metrics.h"
 #include "engine/engine.h"
+#include "engine/kv_budget.h"
 
 namespace baton::engine {
 
@@ -29,7 +30,7 @@ struct FinishedRequest {
 
 class EngineMetrics {
  public:
-  EngineMetrics(MetricRegistry& registry, const EngineConfig& config, int64_t block_count);
+  EngineMetrics(MetricRegistry& registry, const EngineConfig& config, KvCounts counts);
 
   // Gauges and counters that follow totals, once per step.
   void set_totals(const EngineStats& stats);

@@ -17,7 +17,7 @@ class PrivateKvHost final : public KvHost {
 }  // namespace
 
 Result<std::unique_ptr<KvHost>> make_private_kv_host(KvHostRequest request) {
-  const auto bytes = static_cast<size_t>(request.geometry.block_bytes() * request.block_count);
+  const auto bytes = static_cast<size_t>(request.layout.data_bytes());
   auto buffer = tensor::Buffer::allocate(bytes);
   if (!buffer) return fail(buffer.error().with_context("KV cache"));
   return std::make_unique<PrivateKvHost>(*std::move(buffer));

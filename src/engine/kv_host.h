@@ -11,15 +11,14 @@
 
 #include "base/status.h"
 #include "base/strong_id.h"
-#include "kv/geometry.h"
+#include "kv/cache_layout.h"
 #include "transfer/connector.h"
 
 namespace baton::engine {
 
 // What a host must provide for.
 struct KvHostRequest {
-  kv::PagedGeometry geometry;
-  int64_t block_count = 0;
+  kv::CacheLayout layout;
   std::string model_fingerprint;
   // May be called from any thread until the host is destroyed: makes the engine poll its connectors.
   transfer::WakeEngine wake;
@@ -29,13 +28,14 @@ struct KvHostRequest {
 class KvHost {
  public:
   virtual ~KvHost() = default;
-  // geometry.block_bytes() * block_count bytes, 64-byte aligned.
+  // layout.data_bytes() bytes, 64-byte aligned: blocks, then slots of recurrent state.
   virtual std::byte* memory() = 0;
   // Null: this engine keeps nothing for others, or takes nothing from them.
   virtual transfer::KvProducer* producer() { return nullptr; }
   virtual transfer::KvConsumer* consumer() { return nullptr; }
   // The block is about to get new contents: readers of the old ones must notice.
   virtual void on_block_reuse(BlockId) {}
+  virtual void on_slot_reuse(int32_t) {}
 };
 
 using MakeKvHost = std::function<Result<std::unique_ptr<KvHost>>(KvHostRequest)>;

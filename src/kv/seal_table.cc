@@ -44,11 +44,12 @@ void write_fence() {
 
 }  // namespace
 
-uint64_t unit_checksum(const PagedGeometry& geometry, const std::byte* block, int layer, int kv_head, int tokens) {
-  const auto bytes = static_cast<size_t>(geometry.sealed_bytes(tokens));
+uint64_t unit_checksum(const PagedGeometry& geometry, const std::byte* block, int entry, int unit, int tokens) {
+  const auto& kept = geometry.entries()[static_cast<size_t>(entry)];
+  const auto bytes = static_cast<size_t>(kept.token_bytes * tokens);
+  if (kept.parts == 1) return xxh3_64({block + geometry.unit_offset(entry, 0, unit), bytes});
   Xxh3Stream hash;
-  hash.update({block + geometry.offset(0, layer, 0, kv_head), bytes});
-  hash.update({block + geometry.offset(0, layer, 1, kv_head), bytes});
+  for (int part = 0; part < kept.parts; ++part) hash.update({block + geometry.unit_offset(entry, part, unit), bytes});
   return hash.digest();
 }
 
@@ -84,15 +85,15 @@ bool SealReader::unchanged(int64_t block, uint64_t expected) const {
 
 Result<SealTable> SealTable::over(std::span<std::byte> memory, const PagedGeometry& geometry,
                                   std::span<const std::byte> arena) {
-  if (geometry.block_bytes() <= 0) return fail(Code::kInvalidArgument, "KV geometry has no bytes per block");
+  if (geometry.block_bytes() <= 0) return fail(Code::kInvalidArgument, "the KV geometry has no bytes per block");
   const int64_t blocks = static_cast<int64_t>(arena.size()) / geometry.block_bytes();
   BATON_TRY_ASSIGN(const auto reader, SealReader::over(memory, geometry.units_per_block(), blocks));
   return SealTable(memory.data(), geometry, arena.data(), reader);
 }
 
 Seal SealTable::seal(int64_t block, int tokens) {
-  BATON_CHECK(block >= 0 && block < block_count() && tokens > 0 && tokens <= geometry_.block_size, "block={} tokens={}",
-              block, tokens);
+  BATON_CHECK(block >= 0 && block < block_count() && tokens > 0 && tokens <= geometry_.block_size(),
+              "block={} tokens={}", block, tokens);
   std::byte* at = record(block);
   const uint64_t before = load64(at, __ATOMIC_RELAXED);
   if (!generation_is_open(before) && load32(at + kTokensAt) == static_cast<uint32_t>(tokens)) return {before, tokens};
@@ -101,10 +102,10 @@ Seal SealTable::seal(int64_t block, int tokens) {
   write_fence();
   store32(at + kTokensAt, static_cast<uint32_t>(tokens));
   const std::byte* bytes = arena_ + block * geometry_.block_bytes();
-  for (int layer = 0; layer < geometry_.layers; ++layer) {
-    for (int head = 0; head < geometry_.kv_heads; ++head) {
-      store64(at + kChecksumsAt + 8 * geometry_.unit_index(layer, head),
-              unit_checksum(geometry_, bytes, layer, head, tokens));
+  std::byte* checksum = at + kChecksumsAt;
+  for (int entry = 0; entry < geometry_.entry_count(); ++entry) {
+    for (int unit = 0; unit < geometry_.entries()[static_cast<size_t>(entry)].units; ++unit, checksum += 8) {
+      store64(checksum, unit_checksum(geometry_, bytes, entry, unit, tokens));
     }
   }
   publish64(at, open + 1);

@@ -7,7 +7,7 @@
 //   0   u64 generation   even: sealed; odd: open, its bytes may change. It only grows.
 //   8   u32 tokens       sealed: the first `tokens` tokens of every unit are covered
 //   12  u32 reserved     0
-//   16  u64 checksum[units]   XXH3-64 of unit u: its keys' first `tokens` tokens, then its values'
+//   16  u64 checksum[units]   XXH3-64 of unit u: the first `tokens` tokens of its one part, or of its keys and values
 // A zeroed table is valid: every block at generation 0 with 0 tokens, which is never offered.
 //
 // Cost: sealing reads the block once (XXH3: over 20 GB/s per core, bound by memory); a record of SmolLM2's 90 units is
@@ -31,7 +31,7 @@ struct Seal {
 };
 
 // XXH3-64 of one unit whose block starts at `block`, over its first `tokens` tokens.
-uint64_t unit_checksum(const PagedGeometry& geometry, const std::byte* block, int layer, int kv_head, int tokens);
+uint64_t unit_checksum(const PagedGeometry& geometry, const std::byte* block, int entry, int unit, int tokens);
 
 // Reads a table, also one that another process is writing.
 class SealReader {

@@ -13,7 +13,7 @@
 namespace baton::kv {
 namespace {
 
-constexpr PagedGeometry kGeometry{.layers = 2, .kv_heads = 3, .head_dim = 8, .block_size = 4};
+const PagedGeometry kGeometry = uniform_geometry({.layers = 2, .kv_heads = 3, .head_dim = 8, .block_size = 4});
 constexpr int64_t kBlocks = 5;
 
 struct Fixture {
@@ -49,10 +49,37 @@ TEST(SealTable, BytesBeyondTheSealedTokensAreNotCovered) {
   Fixture f;
   f.table.seal(0, 3);
   ASSERT_TRUE(f.table.reader().read(0, f.checksums));
-  f.arena.data()[kGeometry.offset(0, 0, 0, 0) + 48] ^= std::byte{1};  // token 3
+  f.arena.data()[kGeometry.unit_offset(0, 0, 0) + 48] ^= std::byte{1};  // token 3
   EXPECT_EQ(unit_checksum(kGeometry, f.arena.data(), 0, 0, 3), f.checksums[0]);
-  f.arena.data()[kGeometry.offset(0, 0, 0, 0) + 47] ^= std::byte{1};  // token 2
+  f.arena.data()[kGeometry.unit_offset(0, 0, 0) + 47] ^= std::byte{1};  // token 2
   EXPECT_NE(unit_checksum(kGeometry, f.arena.data(), 0, 0, 3), f.checksums[0]);
+}
+
+// A latent of 656 bytes a token, index keys of 130, and keys and values of two heads: blocks of 3 tokens.
+TEST(SealTable, EntriesOfEveryKindHaveTheirUnits) {
+  const PagedGeometry mixed(3, {{.kind = "latent", .dtype = "f8e4m3", .token_bytes = 656},
+                                {.kind = "index_keys", .dtype = "i8", .token_bytes = 130},
+                                {.kind = "keys_values", .dtype = "bf16", .units = 2, .parts = 2, .token_bytes = 16}});
+  // 3 * 656 = 1968, which ends at 1984; 390 more end at 2432; 192 end at 2624.
+  EXPECT_EQ(mixed.entry_offset(1), 1984);
+  EXPECT_EQ(mixed.entry_offset(2), 2432);
+  EXPECT_EQ(mixed.block_bytes(), 2624);
+  EXPECT_EQ(mixed.units_per_block(), 4);
+  EXPECT_EQ(mixed.sealed_bytes(2), 2 * (656 + 130 + 64));
+  auto arena = *tensor::Buffer::allocate(2624 * 2);
+  auto memory = *tensor::Buffer::allocate(SealReader::table_bytes(4, 2));
+  std::mt19937 random(4);
+  for (size_t i = 0; i < arena.size(); ++i) arena.data()[i] = static_cast<std::byte>(random());
+  auto table = *SealTable::over({memory.data(), memory.size()}, mixed, {arena.data(), arena.size()});
+  table.seal(1, 2);
+  std::vector<uint64_t> checksums(4);
+  ASSERT_TRUE(table.reader().read(1, checksums));
+  const std::byte* block = arena.data() + 2624;
+  EXPECT_EQ(checksums[0], XXH3_64bits(block, 2 * 656));
+  EXPECT_EQ(checksums[1], XXH3_64bits(block + 1984, 2 * 130));
+  std::vector<std::byte> second_head(block + 2432 + 48, block + 2432 + 48 + 32);
+  second_head.insert(second_head.end(), block + 2432 + 96 + 48, block + 2432 + 96 + 48 + 32);
+  EXPECT_EQ(checksums[3], XXH3_64bits(second_head.data(), second_head.size()));
 }
 
 TEST(SealTable, AZeroedTableOffersNothing) {

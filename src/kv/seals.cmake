@@ -1,1 +1,1 @@
-list(APPEND kv_sources seal_table.cc)
+list(APPEND kv_sources geometry.cc seal_table.cc)

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,8 @@ struct Offer {
   int64_t token_count = 0;
   int32_t last_token_id = 0;    // the token P sampled after the prompt
   wire::PromptDigest prompt{};  // of the token_count tokens
+  // A slot with the recurrent state of all tokens but the last. It is held as the blocks are.
+  std::optional<int32_t> state_slot;
 };
 
 class KvProducer {
@@ -46,12 +49,15 @@ struct Pull {
   int64_t skip_tokens = 0;
   // Of all the prompt's tokens: an offer of any other prompt is refused with kMismatch.
   wire::PromptDigest prompt{};
+  // Our slot for the recurrent state of all tokens but the last: then the offer must be of exactly token_count tokens.
+  std::optional<int32_t> state_slot;
 };
 
 struct PullResult {
   std::string request_id;
   // Tokens from the start that are here and verified: token_count on success; on failure, the longest good prefix.
   int64_t valid_tokens = 0;
+  bool state_valid = false;  // the state was asked for, is here and verified
   int64_t bytes = 0;
   double seconds = 0;    // from start() until verified
   Result<void> outcome;  // why it stopped short, if it did

@@ -45,9 +45,10 @@ void ConsumerFsm::start(Pull pull, TimePoint now) {
   state.started = state.wake = now;
   state.deadline = now + options_.pull_timeout;
   state.verified = static_cast<uint32_t>(state.pull.skip_tokens / block_size());
-  state.end_block = static_cast<uint32_t>((state.pull.token_count + block_size() - 1) / block_size());
-  if (state.verified >= state.end_block) {
-    state.verified = state.end_block;
+  state.block_count = static_cast<uint32_t>((state.pull.token_count + block_size() - 1) / block_size());
+  state.end_item = state.block_count + (state.pull.state_slot ? 1 : 0);
+  if (state.verified >= state.end_item) {
+    state.verified = state.end_item;
     return finish(id, {}, now);
   }
   pump(*peer, now);
@@ -100,6 +101,18 @@ void ConsumerFsm::ask_offer(Peer& peer, PullId id, PullState& pull, TimePoint no
   send(peer, wire::OfferQuery{pull.call, pull.pull.params.baton_offer_id});
 }
 
+// A state is that of one exact prefix: it can't serve a pull of fewer tokens, as blocks can.
+Result<void> ConsumerFsm::check_state(const PullState& pull, const wire::OfferReply& reply) const {
+  if (!pull.pull.state_slot) return {};
+  if (reply.state_slot < 0) return fail(Code::kMismatch, "the offer has no recurrent state");
+  const int64_t remote_slots = peers_.at(pull.peer).hello.slot_count;
+  if (reply.state_slot >= remote_slots || reply.token_count != pull.pull.token_count) {
+    return fail(Code::kMismatch, "recurrent state: wanted that of {} tokens, the offer has {} in slot {} of {}",
+                pull.pull.token_count, reply.token_count, reply.state_slot, remote_slots);
+  }
+  return {};
+}
+
 void ConsumerFsm::on_offer(PullId id, const wire::OfferReply& reply, TimePoint now) {
   PullState& pull = pulls_.at(id);
   if (pull.stage != Stage::kWaitOffer || reply.offer_id != pull.pull.params.baton_offer_id) return;
@@ -116,9 +129,10 @@ void ConsumerFsm::on_offer(PullId id, const wire::OfferReply& reply, TimePoint n
   if (reply.prompt != pull.pull.prompt) {
     return finish(id, fail(Code::kMismatch, "the offer is the KV of another prompt"), now);
   }
+  if (const auto fits = check_state(pull, reply); !fits) return finish(id, fail(fits.error()), now);
   pull.offer = reply;
   pull.stage = Stage::kMoving;
-  pull.layers = 0;
+  pull.entries = 0;
   pull.requested = pull.verified;
   move_on(id, now);
 }
@@ -152,7 +166,7 @@ void ConsumerFsm::retry(PullId id, const Status& why, TimePoint now) {
   pull.stage = Stage::kWaitPeer;
   pull.reads.clear();
   pull.call = 0;
-  pull.layers = 0;
+  pull.entries = 0;
   pull.wake = now + options_.backoff * (1 << std::min(pull.attempts - 1, 10));
 }
 
@@ -165,6 +179,7 @@ void ConsumerFsm::finish(PullId id, Result<void> outcome, TimePoint now) {
   }
   PullResult result{.request_id = pull.pull.request_id,
                     .valid_tokens = std::min(pull.pull.token_count, int64_t{pull.verified} * block_size()),
+                    .state_valid = pull.pull.state_slot.has_value() && pull.verified == pull.end_item,
                     .bytes = pull.bytes,
                     .seconds = seconds_between(pull.started, now),
                     .outcome = std::move(outcome)};

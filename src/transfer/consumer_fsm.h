@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "kv/cache_layout.h"
 #include "transfer/connector.h"
 #include "wire/handoff_messages.h"
 
@@ -30,7 +31,7 @@ struct ConsumerFsmOptions {
   wire::EngineIdentity identity;
   bool allow_other_profile = false;
   TransportMode transport = TransportMode::kAuto;
-  int64_t block_bytes = 0;
+  kv::CacheLayout layout;                              // ours
   int64_t slice_bytes = 8 << 20;                       // of one copy, and of one TCP read; two reads are under way
   Duration connect_timeout = std::chrono::seconds(5);  // until Hello is answered
   Duration reply_timeout = std::chrono::seconds(3);    // without any progress of a pull
@@ -60,12 +61,14 @@ struct MapArena {
   ConnectionId connection = 0;
   wire::ShmLocation location;
   int64_t block_count = 0;
+  int64_t slot_count = 0;
 };
 struct CopyBlock {
-  int32_t from = 0;  // in the peer's arena
+  int32_t from = 0;  // block, or slot, in the peer's arena
   int32_t to = 0;    // in ours
   int32_t tokens = 0;
   uint64_t generation = 0;
+  bool state = false;  // a slot of recurrent state
 };
 // Copy from the mapped arena, in order, verifying seal and checksums; then call on_copied().
 struct CopyBlocks {
@@ -81,7 +84,8 @@ using ConsumerAction = std::variant<Connect, Disconnect, SendToPeer, MapArena, C
 // Where the payload of a BlockData belongs.
 struct DataTarget {
   PullId pull = 0;
-  int32_t block = 0;  // in our arena
+  int32_t block = 0;  // or slot, in our arena
+  bool state = false;
 };
 
 class ConsumerFsm {
@@ -119,7 +123,7 @@ class ConsumerFsm {
   enum class Stage : uint8_t { kWaitPeer, kWaitOffer, kMoving };
   struct Read {
     uint64_t call = 0;
-    uint32_t end_block = 0;
+    uint32_t end_item = 0;
   };
   struct PullState {
     Pull pull;
@@ -132,10 +136,12 @@ class ConsumerFsm {
     uint64_t peer_nonce = 0;      // of the instance that made the offer
     ConnectionId connection = 0;  // the one the offer was asked for on
     wire::OfferReply offer;
-    uint32_t end_block = 0;  // of what is wanted
-    uint32_t verified = 0;   // blocks from the start that are here
-    uint32_t layers = 0;     // of block `verified` that are here (TCP)
-    uint32_t requested = 0;  // blocks asked for (TCP)
+    // Items are the blocks and then, where it is wanted, the state.
+    uint32_t block_count = 0;  // of what is wanted
+    uint32_t end_item = 0;
+    uint32_t verified = 0;   // items from the start that are here
+    uint32_t entries = 0;    // of item `verified` that are here (TCP)
+    uint32_t requested = 0;  // items asked for (TCP)
     std::deque<Read> reads;
     bool copying = false;
     std::optional<Status> ending;  // ends with this once the copy is back
@@ -180,6 +186,7 @@ class ConsumerFsm {
 
   // Pulls: consumer_fsm.cc, consumer_moving.cc
   void ask_offer(Peer& peer, PullId id, PullState& pull, TimePoint now);
+  Result<void> check_state(const PullState& pull, const wire::OfferReply& reply) const;
   void on_offer(PullId id, const wire::OfferReply& reply, TimePoint now);
   void on_error(Peer& peer, const wire::ErrorReply& error, TimePoint now);
   void on_renew_reply(Peer& peer, const wire::RenewReply& reply, TimePoint now);
@@ -189,8 +196,9 @@ class ConsumerFsm {
   void retry(PullId id, const Status& why, TimePoint now);
   void finish(PullId id, Result<void> outcome, TimePoint now);
   PullId pull_by_call(const Peer& peer, uint64_t call) const;
-  int32_t block_tokens(const PullState& pull, uint32_t block) const;
-  int64_t blocks_per_slice() const;
+  CopyBlock item(const PullState& pull, uint32_t index) const;
+  const kv::PagedGeometry& geometry_of(bool state) const;
+  uint32_t slice_end(const PullState& pull, uint32_t first) const;
   int block_size() const { return options_.identity.layout.block_size; }
   void send(const Peer& peer, wire::Message message);
 

@@ -10,7 +10,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 struct ConsumerFsmTest : ::testing::Test {
-  ConsumerFsmOptions options{.identity = identity("d"), .block_bytes = kBlockBytes, .slice_bytes = 2 * kBlockBytes};
+  ConsumerFsmOptions options{.identity = identity("d"), .layout = kLayout, .slice_bytes = 2 * kBlockBytes};
   ConsumerFsm fsm{options};
   TimePoint now{seconds(100)};
   ConnectionId connection = 0;
@@ -72,8 +72,8 @@ struct ConsumerFsmTest : ::testing::Test {
             .block = block,
             .tokens = tokens,
             .generation = 2,
-            .first_layer = 0,
-            .layer_count = kLayers,
+            .first_entry = 0,
+            .entry_count = kLayers,
             .checksums = std::vector<uint64_t>(kLayers * kHeads)};
   }
   int64_t payload(const wire::BlockData& d) { return kBlockBytes / kBlockSize * d.tokens; }
@@ -159,8 +159,8 @@ TEST_F(ConsumerFsmTest, FramesThatDontFitAreNeverStored) {
   };
   EXPECT_TRUE(refused([](auto& d, auto&) { d.block = 1; }));
   EXPECT_TRUE(refused([](auto& d, auto&) { d.block = 0xFFFFFFFF; }));
-  EXPECT_TRUE(refused([](auto& d, auto&) { d.first_layer = 1; }));
-  EXPECT_TRUE(refused([](auto& d, auto&) { d.layer_count = 0xFFFFFFFF; }));
+  EXPECT_TRUE(refused([](auto& d, auto&) { d.first_entry = 1; }));
+  EXPECT_TRUE(refused([](auto& d, auto&) { d.entry_count = 0xFFFFFFFF; }));
   EXPECT_TRUE(refused([](auto& d, auto&) { d.generation = 4; }));
   EXPECT_TRUE(refused([](auto& d, auto&) { d.tokens = 3; }));
   EXPECT_TRUE(refused([](auto&, auto& bytes) { bytes += 64; }));

@@ -10,18 +10,36 @@ constexpr size_t kReadsAhead = 2;
 
 }  // namespace
 
-int64_t ConsumerFsm::blocks_per_slice() const {
-  return std::max<int64_t>(1, options_.slice_bytes / std::max<int64_t>(1, options_.block_bytes));
+const kv::PagedGeometry& ConsumerFsm::geometry_of(bool state) const {
+  return state ? options_.layout.states : options_.layout.blocks;
 }
 
-int32_t ConsumerFsm::block_tokens(const PullState& pull, uint32_t block) const {
-  return static_cast<int32_t>(std::min<int64_t>(block_size(), pull.offer.token_count - int64_t{block} * block_size()));
+CopyBlock ConsumerFsm::item(const PullState& pull, uint32_t index) const {
+  if (index == pull.block_count) {
+    return {.from = pull.offer.state_slot,
+            .to = *pull.pull.state_slot,
+            .tokens = 1,
+            .generation = pull.offer.state_generation,
+            .state = true};
+  }
+  const auto tokens = std::min<int64_t>(block_size(), pull.offer.token_count - int64_t{index} * block_size());
+  return {.from = pull.offer.blocks[index],
+          .to = pull.pull.blocks[index].value,
+          .tokens = static_cast<int32_t>(tokens),
+          .generation = pull.offer.generations[index]};
+}
+
+// Items from `first` on that make a slice; the state, which may be large, is one of its own.
+uint32_t ConsumerFsm::slice_end(const PullState& pull, uint32_t first) const {
+  if (first >= pull.block_count) return pull.end_item;
+  const int64_t count = std::max<int64_t>(1, options_.slice_bytes / options_.layout.blocks.block_bytes());
+  return static_cast<uint32_t>(std::min<int64_t>(pull.block_count, first + count));
 }
 
 void ConsumerFsm::move_on(PullId id, TimePoint now) {
   PullState& pull = pulls_.at(id);
   if (pull.ending) return finish(id, fail(*pull.ending), now);
-  if (pull.verified >= pull.end_block) return finish(id, {}, now);
+  if (pull.verified >= pull.end_item) return finish(id, {}, now);
   pull.wake = now + options_.reply_timeout;
   Peer& peer = peers_.at(pull.peer);
   if (peer.state != PeerState::kReady || peer.connection != pull.connection) {
@@ -37,13 +55,8 @@ void ConsumerFsm::move_on(PullId id, TimePoint now) {
 
 void ConsumerFsm::copy_slice(PullId id, PullState& pull) {
   CopyBlocks copy{.pull = id, .connection = peers_.at(pull.peer).connection};
-  const auto end = std::min<int64_t>(pull.end_block, pull.verified + blocks_per_slice());
-  for (uint32_t b = pull.verified; b < end; ++b) {
-    copy.blocks.push_back({.from = pull.offer.blocks[b],
-                           .to = pull.pull.blocks[b].value,
-                           .tokens = block_tokens(pull, b),
-                           .generation = pull.offer.generations[b]});
-  }
+  const auto end = slice_end(pull, pull.verified);
+  for (uint32_t i = pull.verified; i < end; ++i) copy.blocks.push_back(item(pull, i));
   pull.copying = true;
   actions_.push_back(std::move(copy));
 }
@@ -53,8 +66,9 @@ void ConsumerFsm::on_copied(PullId id, size_t good_blocks, const Result<void>& o
   if (it == pulls_.end() || !it->second.copying) return;
   PullState& pull = it->second;
   pull.copying = false;
-  for (size_t i = 0; i < good_blocks && pull.verified < pull.end_block; ++i, ++pull.verified) {
-    pull.bytes += options_.block_bytes / block_size() * block_tokens(pull, pull.verified);
+  for (size_t i = 0; i < good_blocks && pull.verified < pull.end_item; ++i, ++pull.verified) {
+    const auto stored = item(pull, pull.verified);
+    pull.bytes += geometry_of(stored.state).sealed_bytes(stored.tokens);
   }
   if (pull.ending) return finish(id, fail(*pull.ending), now);
   if (outcome) return move_on(id, now);
@@ -65,11 +79,11 @@ void ConsumerFsm::on_copied(PullId id, size_t good_blocks, const Result<void>& o
 
 void ConsumerFsm::read_slices(PullState& pull) {
   const Peer& peer = peers_.at(pull.peer);
-  while (pull.reads.size() < kReadsAhead && pull.requested < pull.end_block) {
-    const auto count = static_cast<uint32_t>(std::min<int64_t>(pull.end_block - pull.requested, blocks_per_slice()));
+  while (pull.reads.size() < kReadsAhead && pull.requested < pull.end_item) {
+    const uint32_t end = slice_end(pull, pull.requested);
     const uint64_t call = next_call_++;
-    send(peer, wire::ReadBlocks{call, pull.offer.offer_id, pull.requested, count});
-    pull.requested += count;
+    send(peer, wire::ReadBlocks{call, pull.offer.offer_id, pull.requested, end - pull.requested});
+    pull.requested = end;
     pull.reads.push_back({call, pull.requested});
   }
 }
@@ -84,36 +98,37 @@ std::optional<DataTarget> ConsumerFsm::on_block_data(ConnectionId connection, co
   if (id == 0) return std::nullopt;
   PullState& pull = pulls_.at(id);
   if (pull.stage != Stage::kMoving || pull.copying || pull.reads.empty()) return std::nullopt;
-  const bool seen = data.block < pull.verified || (data.block == pull.verified && data.first_layer < pull.layers);
+  const bool seen = data.block < pull.verified || (data.block == pull.verified && data.first_entry < pull.entries);
   if (seen) return std::nullopt;
 
-  const auto& layout = options_.identity.layout;
-  const auto layers = static_cast<uint32_t>(layout.layers);
   const auto broken = [&](Code code, std::string why) -> std::optional<DataTarget> {
     retry(id, Status(code, std::move(why)), now);
     return std::nullopt;
   };
-  if (data.call != pull.reads.front().call || data.block != pull.verified || data.first_layer != pull.layers ||
-      data.layer_count == 0 || data.layer_count > layers - data.first_layer) {
-    return broken(Code::kDataLoss, fmt::format("block {} layer {} arrived in place of block {} layer {}", data.block,
-                                               data.first_layer, pull.verified, pull.layers));
+  const auto wanted = item(pull, pull.verified);
+  const auto& geometry = geometry_of(wanted.state);
+  const auto entry_count = static_cast<uint32_t>(geometry.entry_count());
+  if (data.call != pull.reads.front().call || data.block != pull.verified || data.first_entry != pull.entries ||
+      data.entry_count == 0 || data.entry_count > entry_count - data.first_entry) {
+    return broken(Code::kDataLoss, fmt::format("block {} entry {} arrived in place of block {} entry {}", data.block,
+                                               data.first_entry, pull.verified, pull.entries));
   }
-  if (data.generation != pull.offer.generations[data.block]) {
+  if (data.generation != wanted.generation) {
     finish(id,
            fail(Code::kUnavailable, "block {} has generation {}, {} was offered: the lease ended", data.block,
-                data.generation, pull.offer.generations[data.block]),
+                data.generation, wanted.generation),
            now);
     return std::nullopt;
   }
-  const auto tokens = block_tokens(pull, data.block);
-  const int64_t bytes = options_.block_bytes / layers / block_size() * tokens * data.layer_count;
-  const uint64_t units = uint64_t{data.layer_count} * static_cast<uint64_t>(layout.kv_heads);
-  if (data.tokens != static_cast<uint32_t>(tokens) || payload_bytes != bytes || data.checksums.size() != units) {
+  const kv::EntryRange entries{static_cast<int>(data.first_entry), static_cast<int>(data.entry_count)};
+  const int64_t bytes = geometry.sealed_bytes(wanted.tokens, entries);
+  const auto units = static_cast<size_t>(geometry.unit_count(entries));
+  if (data.tokens != static_cast<uint32_t>(wanted.tokens) || payload_bytes != bytes || data.checksums.size() != units) {
     return broken(Code::kDataLoss,
                   fmt::format("block {} came with {} tokens, {} bytes, {} checksums, not {}, {}, {}", data.block,
-                              data.tokens, payload_bytes, data.checksums.size(), tokens, bytes, units));
+                              data.tokens, payload_bytes, data.checksums.size(), wanted.tokens, bytes, units));
   }
-  return DataTarget{id, pull.pull.blocks[data.block].value};
+  return DataTarget{id, wanted.to, wanted.state};
 }
 
 void ConsumerFsm::on_stored(PullId id, const wire::BlockData& data, int64_t payload_bytes, const Result<void>& outcome,
@@ -127,12 +142,13 @@ void ConsumerFsm::on_stored(PullId id, const wire::BlockData& data, int64_t payl
     return;
   }
   pull.bytes += payload_bytes;
-  pull.layers += data.layer_count;
+  pull.entries += data.entry_count;
   pull.wake = now + options_.reply_timeout;
-  if (pull.layers < static_cast<uint32_t>(options_.identity.layout.layers)) return;
-  pull.layers = 0;
+  const bool state = pull.verified == pull.block_count;
+  if (pull.entries < static_cast<uint32_t>(geometry_of(state).entry_count())) return;
+  pull.entries = 0;
   ++pull.verified;
-  if (pull.verified == pull.reads.front().end_block) pull.reads.pop_front();
+  if (pull.verified == pull.reads.front().end_item) pull.reads.pop_front();
   move_on(id, now);
 }
 

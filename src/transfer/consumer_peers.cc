@@ -138,7 +138,7 @@ void ConsumerFsm::greet(Peer& peer, const wire::HelloReply& reply, TimePoint now
   peer.mapped = false;
   if (options_.transport != TransportMode::kTcp && reply.shm) {
     peer.state = PeerState::kMapping;
-    actions_.push_back(MapArena{peer.connection, *reply.shm, reply.block_count});
+    actions_.push_back(MapArena{peer.connection, *reply.shm, reply.block_count, reply.slot_count});
     return;
   }
   if (options_.transport == TransportMode::kShm) {

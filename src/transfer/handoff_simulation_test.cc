@@ -166,7 +166,7 @@ class World {
                              .block = send.first_block + static_cast<uint32_t>(i),
                              .tokens = static_cast<uint32_t>(send.blocks[i].tokens),
                              .generation = block.generation,
-                             .layer_count = kLayers,
+                             .entry_count = kLayers,
                              .checksums = std::vector<uint64_t>(kLayers * kHeads, block.content)};
         data_to_consumer(send.connection, data, block.content);
       }
@@ -308,7 +308,7 @@ class World {
   std::optional<TimePoint> producer_timer_, consumer_timer_;
   std::unique_ptr<ProducerFsm> producer_;
   ConsumerFsm consumer_{{.identity = identity("d"),
-                         .block_bytes = kBlockBytes,
+                         .layout = kLayout,
                          .slice_bytes = 2 * kBlockBytes,
                          .pull_timeout = seconds(30),
                          .idle_timeout = seconds(5)}};

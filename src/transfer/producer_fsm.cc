@@ -26,9 +26,10 @@ void ProducerFsm::offer(uint64_t id, Offer offer, TimePoint now) {
   for (int64_t i = 0; i < used; ++i) {
     const auto tokens = std::min<int64_t>(block_size, offer.token_count - i * block_size);
     const int32_t block = offer.blocks[static_cast<size_t>(i)].value;
-    live.blocks.push_back({block, static_cast<int32_t>(tokens), 0});
+    live.blocks.push_back({.block = block, .tokens = static_cast<int32_t>(tokens)});
     ++block_holders_[block];
   }
+  if (offer.state_slot) live.blocks.push_back({.block = *offer.state_slot, .tokens = 1, .state = true});
   actions_.push_back(SealBlocks{id, live.blocks});
   const bool inserted = offers_.emplace(id, std::move(live)).second;
   BATON_CHECK(inserted, "offer id {} used twice", id);
@@ -93,6 +94,11 @@ void ProducerFsm::answer_query(uint64_t offer_id, const LiveOffer& offer, Query 
   wire::OfferReply reply{.call = query.call, .offer_id = offer_id, .token_count = offer.token_count};
   reply.prompt = offer.prompt;
   for (const BlockSeal& seal : offer.blocks) {
+    if (seal.state) {
+      reply.state_slot = seal.block;
+      reply.state_generation = seal.generation;
+      continue;
+    }
     reply.blocks.push_back(seal.block);
     reply.generations.push_back(seal.generation);
   }
@@ -200,12 +206,16 @@ void ProducerFsm::release_if_quiet(Offers::iterator it) {
   if (!offer.sealed || offer.sends > 0) return;
   ReopenBlocks reopen;
   for (const BlockSeal& seal : offer.blocks) {
+    if (seal.state) {
+      reopen.slots.push_back(seal.block);
+      continue;
+    }
     const auto holders = block_holders_.find(seal.block);
     if (--holders->second > 0) continue;
     block_holders_.erase(holders);
     reopen.blocks.push_back(seal.block);
   }
-  if (!reopen.blocks.empty()) actions_.push_back(std::move(reopen));
+  if (!reopen.blocks.empty() || !reopen.slots.empty()) actions_.push_back(std::move(reopen));
   actions_.push_back(Release{std::move(offer.request_id), *offer.ended});
   offers_.erase(it);
 }

@@ -36,6 +36,7 @@ struct BlockSeal {
   int32_t block = 0;
   int32_t tokens = 0;
   uint64_t generation = 0;
+  bool state = false;  // `block` is a slot of recurrent state
 };
 
 // Seal these blocks, then call on_sealed() with their generations. Before that the blocks are not released.
@@ -57,6 +58,7 @@ struct SendBlocks {
 };
 struct ReopenBlocks {
   std::vector<int32_t> blocks;
+  std::vector<int32_t> slots;
 };
 struct Release {
   std::string request_id;
@@ -96,7 +98,7 @@ class ProducerFsm {
     std::string request_id;
     int64_t token_count = 0;
     wire::PromptDigest prompt{};
-    std::vector<BlockSeal> blocks;
+    std::vector<BlockSeal> blocks;  // and then the state, if there is one
     TimePoint expires;
     bool sealed = false;
     int sends = 0;  // SendBlocks not yet reported as sent

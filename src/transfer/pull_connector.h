@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/metrics.h"
 #include "base/status.h"
-#include "kv/geometry.h"
+#include "kv/cache_layout.h"
 #include "kv/seal_table.h"
 #include "transfer/connector.h"
 #include "transfer/consumer_fsm.h"
@@ -28,9 +28,9 @@ struct TlsFiles {
 };
 
 struct PullConnectorOptions {
-  // engine_id, model, layer names, profile. `layout` and (when 0) instance_nonce are filled in from `geometry`.
+  // engine_id, model, layer names, profile. Its `layout` and (when 0) instance_nonce are filled in here.
   wire::EngineIdentity identity;
-  kv::PagedGeometry geometry;
+  kv::CacheLayout layout;
   std::string host = "127.0.0.1";  // P: bound, and told to D unless advertised_host is set
   std::string advertised_host;
   int port = 0;  // P: 0 is any free port
@@ -45,13 +45,13 @@ struct PullConnectorOptions {
   WakeEngine wake;                    // called from the connector's thread
 };
 
-// Memory for block_count blocks and their seals. The engine's KV arena is its data(), which P's peers may map.
-Result<transport::SharedArena> create_kv_arena(const kv::PagedGeometry& geometry, int64_t block_count);
+// Memory for blocks, slots and their seals. The engine's KV arena is its data(), which P's peers may map.
+Result<transport::SharedArena> create_kv_arena(const kv::CacheLayout& layout);
 
-// Listens at once. kAlreadyExists when the port is taken, kInvalidArgument for unusable options. The arena outlives
-// the producer.
+// Listens at once. kAlreadyExists when the port is taken, kInvalidArgument for unusable options. The arena is that of
+// create_kv_arena(options.layout) and outlives the producer.
 Result<std::unique_ptr<KvProducer>> make_kv_producer(PullConnectorOptions options, transport::SharedArena& arena);
-// `arena` holds whole blocks of options.geometry and outlives the consumer. The destructor returns once no copy runs.
+// `arena` has the bytes of options.layout and outlives the consumer. The destructor returns once no copy runs.
 Result<std::unique_ptr<KvConsumer>> make_kv_consumer(PullConnectorOptions options, std::span<std::byte> arena);
 
 }  // namespace baton::transfer

@@ -47,7 +47,7 @@ TEST_P(PullTest, MovesWholeAndPartialBlocks) {
     const auto result = pair.result();
     ASSERT_TRUE(result.outcome) << result.outcome.error().to_string();
     EXPECT_EQ(result.valid_tokens, tokens);
-    EXPECT_EQ(result.bytes, tokens * kGeometry.token_bytes());
+    EXPECT_EQ(result.bytes, kGeometry.sealed_bytes(static_cast<int>(tokens)));
     EXPECT_TRUE(pair.arrived(tokens));
     EXPECT_EQ(pair.released(), std::vector<std::string>{"r"});
   }
@@ -133,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(Paths, PullTest, ::testing::Values(Path::kShm, Path::kT
 TEST(PullBetweenProcesses, Child) {
   const char* const out = std::getenv("BATON_TEST_CHILD_FD");
   if (out == nullptr) GTEST_SKIP() << "started by TwoProcesses alone";
-  auto arena = *create_kv_arena(kGeometry, kBlocks);
+  auto arena = *create_kv_arena(kLayout);
   fill(arena.data(), 77);
   auto producer = *make_kv_producer(options("p"), arena);
   const auto params = producer->offer({"r", block_ids({5, 2, 40}), 40, 9});
@@ -176,8 +176,8 @@ TEST(PullBetweenProcesses, TwoProcesses) {
     const auto params = wire::KvTransferParams::from_json(json);
     ASSERT_TRUE(params);
 
-    auto arena = *create_kv_arena(kGeometry, kBlocks);
-    auto expected = *create_kv_arena(kGeometry, kBlocks);
+    auto arena = *create_kv_arena(kLayout);
+    auto expected = *create_kv_arena(kLayout);
     fill(expected.data(), 77);
     auto d = options("d");
     d.transport = mode;

@@ -67,7 +67,9 @@ class PullConsumer final : public KvConsumer {
  private:
   struct Mapped {
     transport::PeerArena arena;
-    kv::SealReader seals;
+    kv::CacheLayout layout;  // ours, with the peer's counts
+    kv::SealReader blocks;
+    std::optional<kv::SealReader> slots;
   };
   struct Link {
     std::shared_ptr<PeerLink> peer;  // null until connected
@@ -123,11 +125,12 @@ PullConsumer::PullConsumer(PullConnectorOptions options, std::span<std::byte> ar
       fsm_({.identity = options_.identity,
             .allow_other_profile = options_.allow_other_profile,
             .transport = options_.transport,
-            .block_bytes = options_.geometry.block_bytes(),
+            .layout = options_.layout,
             .pull_timeout = options_.pull_timeout,
             .first_call = random_id() >> 1}),
       timer_(io_),
-      checksums_(static_cast<size_t>(options_.geometry.units_per_block())) {}
+      checksums_(static_cast<size_t>(
+          std::max(options_.layout.blocks.units_per_block(), options_.layout.states.units_per_block()))) {}
 
 PullConsumer::~PullConsumer() {
   if (!thread_.joinable()) return;
@@ -156,10 +159,11 @@ void PullConsumer::order(std::function<void(TimePoint)> wish) {
 }
 
 void PullConsumer::start(Pull pull) {
-  const auto block_count = static_cast<int64_t>(arena_.size()) / options_.geometry.block_bytes();
   for (const BlockId block : pull.blocks) {
-    BATON_CHECK(block.value >= 0 && block.value < block_count, "block={}", block);
+    BATON_CHECK(block.value >= 0 && block.value < options_.layout.block_count, "block={}", block);
   }
+  const auto slot = pull.state_slot.value_or(0);
+  BATON_CHECK(!pull.state_slot || (slot >= 0 && slot < options_.layout.slot_count), "slot={}", slot);
   order([this, pull = std::move(pull)](TimePoint at) { fsm_.start(pull, at); });
 }
 void PullConsumer::cancel(const std::string& request_id) {
@@ -235,13 +239,30 @@ void PullConsumer::on(MapArena& wanted) {
 
 Result<PullConsumer::Mapped> PullConsumer::map(const MapArena& wanted) const {
   BATON_TRY_ASSIGN(auto peer, transport::PeerArena::map(wanted.location));
-  const auto& g = options_.geometry;
-  if (wanted.block_count < 0 || wanted.block_count > static_cast<int64_t>(peer.data().size()) / g.block_bytes()) {
-    return fail(Code::kUnavailable, "{} blocks don't fit the peer's KV arena of {} bytes", wanted.block_count,
-                peer.data().size());
+  auto layout = options_.layout;
+  const auto data_bytes = static_cast<int64_t>(peer.data().size());
+  const auto fits = [&](int64_t count, int64_t each) {
+    return count >= 0 && (count == 0 || count <= data_bytes / each);
+  };
+  if (!fits(wanted.block_count, layout.blocks.block_bytes()) || (wanted.slot_count != 0 && layout.states.empty()) ||
+      !fits(wanted.slot_count, layout.states.block_bytes())) {
+    return fail(Code::kUnavailable, "{} blocks and {} slots don't fit the peer's KV arena of {} bytes",
+                wanted.block_count, wanted.slot_count, data_bytes);
   }
-  BATON_TRY_ASSIGN(const auto seals, kv::SealReader::over(peer.table(), g.units_per_block(), wanted.block_count));
-  return Mapped{std::move(peer), seals};
+  layout.block_count = wanted.block_count;
+  layout.slot_count = wanted.slot_count;
+  if (layout.data_bytes() > data_bytes) {
+    return fail(Code::kUnavailable, "{} blocks and {} slots don't fit the peer's KV arena of {} bytes",
+                wanted.block_count, wanted.slot_count, data_bytes);
+  }
+  BATON_TRY_ASSIGN(const auto blocks,
+                   kv::SealReader::over(peer.table(), layout.blocks.units_per_block(), layout.block_count));
+  std::optional<kv::SealReader> slots;
+  if (layout.slot_count > 0) {
+    const auto records = peer.table().subspan(static_cast<size_t>(block_table_bytes(layout)));
+    BATON_TRY_ASSIGN(slots, kv::SealReader::over(records, layout.states.units_per_block(), layout.slot_count));
+  }
+  return Mapped{std::move(peer), std::move(layout), blocks, slots};
 }
 
 // Posted, so that messages and cancels are served between slices.
@@ -265,22 +286,29 @@ void PullConsumer::copy(const CopyBlocks& work) {
 }
 
 Result<void> PullConsumer::copy_block(const Mapped& from, const CopyBlock& block) {
+  const auto* what = block.state ? "state slot" : "block";
   const auto stale = [&] {
     metrics_.stale.add();
-    return fail(Code::kFailedPrecondition, "block {} is no longer the one that was offered: its lease ended",
+    return fail(Code::kFailedPrecondition, "{} {} is no longer the one that was offered: its lease ended", what,
                 block.from);
   };
-  const auto seal = from.seals.read(block.from, checksums_);
+  // The peer's slots were checked when its arena was mapped; what it offers may still name one it doesn't have.
+  if (block.state && (!from.slots || block.from >= from.slots->block_count())) return stale();
+  const auto& seals = block.state ? *from.slots : from.blocks;
+  const auto& geometry = block.state ? options_.layout.states : options_.layout.blocks;
+  const auto checksums = std::span(checksums_).first(static_cast<size_t>(geometry.units_per_block()));
+  const auto seal = seals.read(block.from, checksums);
   if (!seal || *seal != kv::Seal{block.generation, block.tokens}) return stale();
   moves_.clear();
-  append_arena_moves(options_.geometry, block.from, block.to, block.tokens, checksums_, moves_);
+  append_arena_moves(geometry, from.layout.offset(block.from, block.state),
+                     options_.layout.offset(block.to, block.state), block.tokens, checksums, moves_);
   const auto moved = mover_.move(moves_, from.arena.data(), arena_);
-  if (!from.seals.unchanged(block.from, block.generation)) return stale();
+  if (!seals.unchanged(block.from, block.generation)) return stale();
   if (!moved) {
     metrics_.checksum_failures.add();
-    return fail(moved.error().with_context(fmt::format("block {}", block.from)));
+    return fail(moved.error().with_context(fmt::format("{} {}", what, block.from)));
   }
-  metrics_.shm_bytes.add(static_cast<double>(options_.geometry.token_bytes() * block.tokens));
+  metrics_.shm_bytes.add(static_cast<double>(geometry.sealed_bytes(block.tokens)));
   return {};
 }
 
@@ -288,9 +316,10 @@ void PullConsumer::on_data(ConnectionId id, const wire::BlockData& data, std::sp
   const auto payload_bytes = static_cast<int64_t>(payload.size());
   const auto target = fsm_.on_block_data(id, data, payload_bytes, now());
   if (!target) return;
+  const auto& geometry = target->state ? options_.layout.states : options_.layout.blocks;
   const auto moves =
-      payload_moves(options_.geometry, target->block, static_cast<int>(data.tokens),
-                    {static_cast<int>(data.first_layer), static_cast<int>(data.layer_count)}, data.checksums);
+      payload_moves(geometry, options_.layout.offset(target->block, target->state), static_cast<int>(data.tokens),
+                    {static_cast<int>(data.first_entry), static_cast<int>(data.entry_count)}, data.checksums);
   auto stored = mover_.move(moves, payload, arena_);
   if (stored) {
     metrics_.tcp_bytes.add(static_cast<double>(payload_bytes));
@@ -340,8 +369,8 @@ net::Task<Result<void>> PullConsumer::serve_until_broken(ConnectionId id, std::s
   BATON_CO_TRY(co_await transport::authenticate_as_client(*stream, options_.secret, kConnectTimeout));
   const auto it = links_.find(id);
   if (it == links_.end()) co_return fail(Code::kCancelled, "no longer wanted");
-  const auto& g = options_.geometry;
-  const auto payload_max = std::max<int64_t>(g.layer_bytes(), 1 << 20);
+  const auto payload_max = std::max<int64_t>(
+      {largest_entry(options_.layout.blocks), largest_entry(options_.layout.states), int64_t{1} << 20});
   const auto link = std::make_shared<PeerLink>(std::move(stream), static_cast<uint32_t>(payload_max));
   it->second.peer = link;
   link->start_writing();
@@ -363,9 +392,9 @@ net::Task<Result<void>> PullConsumer::serve_until_broken(ConnectionId id, std::s
 
 Result<std::unique_ptr<KvConsumer>> make_kv_consumer(PullConnectorOptions options, std::span<std::byte> arena) {
   BATON_TRY(complete_options(options));
-  if (arena.size() < static_cast<size_t>(options.geometry.block_bytes())) {
-    return fail(Code::kInvalidArgument, "hand-off: a KV arena of {} bytes holds no block of {}", arena.size(),
-                options.geometry.block_bytes());
+  if (arena.size() < static_cast<size_t>(options.layout.data_bytes())) {
+    return fail(Code::kInvalidArgument, "hand-off: a KV arena of {} bytes is too small for {} blocks and {} slots",
+                arena.size(), options.layout.block_count, options.layout.slot_count);
   }
   auto consumer = std::make_unique<PullConsumer>(std::move(options), arena);
   consumer->run();

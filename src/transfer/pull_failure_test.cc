@@ -134,7 +134,8 @@ TEST(PullFailure, LastingCorruptionEndsThePullWithItsGoodPrefix) {
   // A bit of block 4 rots after it was sealed: every attempt meets it.
   pair.consumer->hold(params);
   std::this_thread::sleep_for(milliseconds(100));
-  rot(pair.prefill.data()[static_cast<size_t>(kGeometry.offset(Pair::remote(4).value, 2, 1, 1))]);
+  rot(pair.prefill
+          .data()[static_cast<size_t>(kLayout.block_offset(Pair::remote(4).value) + kGeometry.unit_offset(2, 1, 1))]);
   pair.consumer->start(pair.pull("r", params, 160));
   const auto result = pair.result();
   ASSERT_FALSE(result.outcome);
@@ -149,7 +150,8 @@ TEST(PullFailure, ARottenUnitInSharedMemoryIsFound) {
   const auto params = pair.offer("r", 160);
   pair.consumer->hold(params);
   std::this_thread::sleep_for(milliseconds(100));
-  rot(pair.prefill.data()[static_cast<size_t>(kGeometry.offset(Pair::remote(4).value, 2, 1, 1))]);
+  rot(pair.prefill
+          .data()[static_cast<size_t>(kLayout.block_offset(Pair::remote(4).value) + kGeometry.unit_offset(2, 1, 1))]);
   pair.consumer->start(pair.pull("r", params, 160));
   const auto result = pair.result();
   ASSERT_FALSE(result.outcome);
@@ -305,7 +307,7 @@ TEST(PullFailure, TooManyConnectionsAreTurnedAwayAndPlacesComeFree) {
 }
 
 TEST(PullFailure, ATakenPortIsSaid) {
-  auto arena = *create_kv_arena(kGeometry, 4);
+  auto arena = *create_kv_arena(kLayout);
   auto first = options("p");
   auto producer = *make_kv_producer(first, arena);
   auto second = options("q");

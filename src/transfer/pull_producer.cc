@@ -57,11 +57,15 @@ struct ProducerMetrics {
 
 class PullProducer final : public KvProducer {
  public:
-  PullProducer(PullConnectorOptions options, kv::SealTable table, std::span<const std::byte> arena,
-               wire::HelloReply hello)
+  struct Seals {
+    kv::SealTable blocks;
+    std::optional<kv::SealTable> slots;
+    kv::SealTable& of(bool state) { return state ? *slots : blocks; }
+  };
+  PullProducer(PullConnectorOptions options, Seals seals, std::span<const std::byte> arena, wire::HelloReply hello)
       : options_(std::move(options)),
         tls_(tls_options(options_.tls)),
-        table_(table),
+        seals_(seals),
         arena_(arena),
         metrics_(options_.metrics),
         fsm_({.hello = std::move(hello), .allow_other_profile = options_.allow_other_profile, .lease = options_.lease}),
@@ -78,6 +82,7 @@ class PullProducer final : public KvProducer {
     SealBlocks work;
     std::vector<uint64_t> generations;
     double seconds = 0;
+    int64_t bytes = 0;
   };
 
   // All below runs on thread_.
@@ -100,7 +105,7 @@ class PullProducer final : public KvProducer {
 
   PullConnectorOptions options_;
   net::TlsOptions tls_;
-  kv::SealTable table_;
+  Seals seals_;
   std::span<const std::byte> arena_;
   ProducerMetrics metrics_;
   SteadyClock clock_;
@@ -152,8 +157,8 @@ PullProducer::~PullProducer() {
 }
 
 wire::KvTransferParams PullProducer::offer(Offer offer) {
-  const auto& g = options_.geometry;
-  const int64_t used = (offer.token_count + g.block_size - 1) / g.block_size;
+  const int block_size = options_.layout.blocks.block_size();
+  const int64_t used = (offer.token_count + block_size - 1) / block_size;
   BATON_CHECK(offer.token_count > 0 && used <= static_cast<int64_t>(offer.blocks.size()), "tokens={} blocks={}",
               offer.token_count, offer.blocks.size());
   wire::KvTransferParams params;
@@ -165,11 +170,13 @@ wire::KvTransferParams PullProducer::offer(Offer offer) {
   auto& ids = params.remote_block_ids.emplace_back();
   for (int64_t i = 0; i < used; ++i) {
     const int32_t block = offer.blocks[static_cast<size_t>(i)].value;
-    BATON_CHECK(block >= 0 && block < table_.block_count(), "block={}", block);
+    BATON_CHECK(block >= 0 && block < options_.layout.block_count, "block={}", block);
     ids.push_back(block);
   }
   params.remote_num_prompt_tokens = offer.token_count;
-  params.remote_block_size = g.block_size;
+  const auto slot = offer.state_slot.value_or(0);
+  BATON_CHECK(!offer.state_slot || (slot >= 0 && slot < options_.layout.slot_count), "slot={}", slot);
+  params.remote_block_size = block_size;
   params.last_token_id = offer.last_token_id;
   params.baton_offer_id = random_id();
   params.kv_lease_duration_s = std::chrono::duration<double>(options_.lease).count();
@@ -250,16 +257,17 @@ void PullProducer::seal_slice() {
   const TimePoint began = now();
   for (int64_t bytes = 0; bytes < kSealSliceBytes && sealing.generations.size() < sealing.work.blocks.size();) {
     const BlockSeal& block = sealing.work.blocks[sealing.generations.size()];
-    sealing.generations.push_back(table_.seal(block.block, block.tokens).generation);
-    bytes += options_.geometry.block_bytes();
+    sealing.generations.push_back(seals_.of(block.state).seal(block.block, block.tokens).generation);
+    const auto& geometry = block.state ? options_.layout.states : options_.layout.blocks;
+    bytes += geometry.sealed_bytes(block.tokens);
+    sealing.bytes += geometry.sealed_bytes(block.tokens);
   }
   sealing.seconds += seconds_between(began, now());
   if (sealing.generations.size() == sealing.work.blocks.size()) {
     const Sealing finished = std::move(sealing);
     sealing_.pop_front();
     metrics_.seal_seconds.observe(finished.seconds);
-    metrics_.sealed_bytes.add(static_cast<double>(options_.geometry.block_bytes()) *
-                              static_cast<double>(finished.work.blocks.size()));
+    metrics_.sealed_bytes.add(static_cast<double>(finished.bytes));
     fsm_.on_sealed(finished.work.offer_id, finished.generations, now());
     act();
   }
@@ -291,35 +299,38 @@ net::Task<Result<void>> PullProducer::write_blocks(transport::FrameChannel& chan
 
 net::Task<Result<void>> PullProducer::write_block(transport::FrameChannel& channel, const SendBlocks& send,
                                                   size_t index) {
-  const auto& g = options_.geometry;
   const BlockSeal& block = send.blocks[index];
+  const auto& g = block.state ? options_.layout.states : options_.layout.blocks;
   std::vector<uint64_t> checksums(static_cast<size_t>(g.units_per_block()));
-  const auto seal = table_.reader().read(block.block, checksums);
+  const auto seal = seals_.of(block.state).reader().read(block.block, checksums);
   if (!seal || *seal != kv::Seal{block.generation, block.tokens}) {
     const wire::ErrorReply error{send.call, send.offer_id, Code::kUnavailable, "a block was reopened"};
     co_return co_await channel.write(error, {}, kDataTimeout);
   }
-  const int step = layers_per_frame(g, block.tokens);
-  for (int layer = 0; layer < g.layers; layer += step) {
-    const LayerRange layers{layer, std::min(step, g.layers - layer)};
-    const auto first = checksums.begin() + g.unit_index(layer, 0);
+  const auto bytes = arena_.subspan(static_cast<size_t>(options_.layout.offset(block.block, block.state)),
+                                    static_cast<size_t>(g.block_bytes()));
+  kv::EntryRange entries;
+  for (int entry = 0; entry < g.entry_count(); entry = entries.end()) {
+    entries = frame_entries(g, block.tokens, entry);
+    const auto first = checksums.begin() + g.first_unit(entry);
     const wire::BlockData data{.call = send.call,
                                .offer_id = send.offer_id,
                                .block = send.first_block + static_cast<uint32_t>(index),
                                .tokens = static_cast<uint32_t>(block.tokens),
                                .generation = block.generation,
-                               .first_layer = static_cast<uint32_t>(layers.first),
-                               .layer_count = static_cast<uint32_t>(layers.count),
-                               .checksums = {first, first + int64_t{layers.count} * g.kv_heads}};
-    const auto pieces = payload_pieces(g, arena_, block.block, block.tokens, layers);
+                               .first_entry = static_cast<uint32_t>(entries.first),
+                               .entry_count = static_cast<uint32_t>(entries.count),
+                               .checksums = {first, first + g.unit_count(entries)}};
+    const auto pieces = payload_pieces(g, bytes, block.tokens, entries);
     BATON_CO_TRY(co_await channel.write(data, pieces, kDataTimeout));
-    metrics_.sent_bytes.add(static_cast<double>(g.sealed_bytes(block.tokens) * 2 * g.kv_heads * layers.count));
+    metrics_.sent_bytes.add(static_cast<double>(g.sealed_bytes(block.tokens, entries)));
   }
   co_return Result<void>{};
 }
 
 void PullProducer::on(ReopenBlocks& reopen) {
-  for (const int32_t block : reopen.blocks) table_.reopen(block);
+  for (const int32_t block : reopen.blocks) seals_.blocks.reopen(block);
+  for (const int32_t slot : reopen.slots) seals_.slots->reopen(slot);
 }
 
 void PullProducer::on(Release& release) {
@@ -410,11 +421,23 @@ net::Task<void> PullProducer::serve_messages(ConnectionId id, PeerLink& link) {
 
 Result<std::unique_ptr<KvProducer>> make_kv_producer(PullConnectorOptions options, transport::SharedArena& arena) {
   BATON_TRY(complete_options(options));
-  BATON_TRY_ASSIGN(const auto table, kv::SealTable::over(arena.table(), options.geometry, arena.data()));
-  wire::HelloReply hello{options.identity, table.block_count(),
+  const auto& layout = options.layout;
+  if (arena.data().size() < static_cast<size_t>(layout.data_bytes())) {
+    return fail(Code::kInvalidArgument, "hand-off: a KV arena of {} bytes is too small for {} blocks and {} slots",
+                arena.data().size(), layout.block_count, layout.slot_count);
+  }
+  const auto blocks = arena.data().first(static_cast<size_t>(layout.slot_offset(0)));
+  BATON_TRY_ASSIGN(const auto block_seals, kv::SealTable::over(arena.table(), layout.blocks, blocks));
+  PullProducer::Seals seals{.blocks = block_seals, .slots = std::nullopt};
+  if (layout.slot_count > 0) {
+    const auto slots = arena.data().subspan(blocks.size(), static_cast<size_t>(layout.data_bytes()) - blocks.size());
+    const auto table = arena.table().subspan(static_cast<size_t>(block_table_bytes(layout)));
+    BATON_TRY_ASSIGN(seals.slots, kv::SealTable::over(table, layout.states, slots));
+  }
+  wire::HelloReply hello{options.identity, layout.block_count, layout.slot_count,
                          std::chrono::duration_cast<std::chrono::milliseconds>(options.lease).count(), std::nullopt};
   if (options.transport != TransportMode::kTcp) hello.shm = arena.location();
-  auto producer = std::make_unique<PullProducer>(std::move(options), table, arena.data(), std::move(hello));
+  auto producer = std::make_unique<PullProducer>(std::move(options), seals, arena.data(), std::move(hello));
   BATON_TRY(producer->listen());
   return producer;
 }

@@ -12,15 +12,25 @@
 
 namespace baton::transfer::testing {
 
-inline constexpr kv::PagedGeometry kGeometry{.layers = 6, .kv_heads = 3, .head_dim = 64, .block_size = 16};
+inline constexpr int kLayers = 6;
+inline constexpr int kHeads = 3;
+inline constexpr int kBlockSize = 16;
+inline const kv::PagedGeometry kGeometry =
+    kv::uniform_geometry({.layers = kLayers, .kv_heads = kHeads, .head_dim = 64, .block_size = kBlockSize});
 inline constexpr int64_t kBlocks = 64;
+inline constexpr int64_t kSlots = 5;
+inline const kv::CacheLayout kLayout{
+    .blocks = kGeometry,
+    .states = {1, std::vector(3, kv::CacheEntry{.kind = "state", .dtype = "f32", .units = 4, .token_bytes = 4096})},
+    .block_count = kBlocks,
+    .slot_count = kSlots};
 
 inline PullConnectorOptions options(std::string engine_id) {
   PullConnectorOptions o;
   o.identity.engine_id = std::move(engine_id);
   o.identity.model_fingerprint = "m";
   o.identity.layer_names = {"0", "1", "2", "3", "4", "5"};
-  o.geometry = kGeometry;
+  o.layout = kLayout;
   return o;
 }
 
@@ -41,12 +51,12 @@ inline void fill(std::span<std::byte> bytes, uint64_t seed) {
 // The first `tokens` tokens of two blocks are the same.
 inline bool same_tokens(std::span<const std::byte> a, int64_t block_a, std::span<const std::byte> b, int64_t block_b,
                         int tokens) {
-  for (int layer = 0; layer < kGeometry.layers; ++layer) {
+  for (int layer = 0; layer < kLayers; ++layer) {
     for (int kv = 0; kv < 2; ++kv) {
-      for (int head = 0; head < kGeometry.kv_heads; ++head) {
-        if (std::memcmp(a.data() + kGeometry.offset(block_a, layer, kv, head),
-                        b.data() + kGeometry.offset(block_b, layer, kv, head),
-                        static_cast<size_t>(kGeometry.sealed_bytes(tokens))) != 0) {
+      for (int head = 0; head < kHeads; ++head) {
+        const int64_t at = kGeometry.unit_offset(layer, kv, head);
+        if (std::memcmp(a.data() + kLayout.block_offset(block_a) + at, b.data() + kLayout.block_offset(block_b) + at,
+                        static_cast<size_t>(tokens) * 64 * 2) != 0) {
           return false;
         }
       }
@@ -71,7 +81,7 @@ auto wait_for(Poll poll, std::chrono::milliseconds limit = std::chrono::seconds(
 
 struct Pair {
   explicit Pair(PullConnectorOptions p = options("p"), PullConnectorOptions d = options("d"))
-      : prefill(*create_kv_arena(kGeometry, kBlocks)), decode(*create_kv_arena(kGeometry, kBlocks)) {
+      : prefill(*create_kv_arena(kLayout)), decode(*create_kv_arena(kLayout)) {
     fill(prefill.data(), 1);
     producer = *make_kv_producer(std::move(p), prefill);
     consumer = *make_kv_consumer(std::move(d), decode.data());
@@ -79,14 +89,14 @@ struct Pair {
   // Offers blocks 3, 9, 4, ... of P with `tokens` tokens.
   wire::KvTransferParams offer(std::string request, int64_t tokens) {
     std::vector<BlockId> blocks;
-    for (int64_t i = 0; i * kGeometry.block_size < tokens; ++i) blocks.push_back(remote(i));
+    for (int64_t i = 0; i * kBlockSize < tokens; ++i) blocks.push_back(remote(i));
     return producer->offer({std::move(request), blocks, tokens, 42});
   }
   static BlockId remote(int64_t i) { return BlockId(static_cast<int32_t>((3 + i * 6) % kBlocks + i * 6 / kBlocks)); }
   static BlockId local(int64_t i) { return BlockId(static_cast<int32_t>(kBlocks - 1 - i)); }
   Pull pull(std::string request, wire::KvTransferParams params, int64_t tokens, int64_t skip = 0) {
     Pull p{std::move(request), std::move(params), {}, tokens, skip};
-    for (int64_t i = 0; i * kGeometry.block_size < tokens; ++i) p.blocks.push_back(local(i));
+    for (int64_t i = 0; i * kBlockSize < tokens; ++i) p.blocks.push_back(local(i));
     return p;
   }
   PullResult result() {
@@ -99,9 +109,8 @@ struct Pair {
     return wait_for([&] { return producer->poll_released(); });
   }
   bool arrived(int64_t tokens, int64_t skip = 0) {
-    for (int64_t i = skip / kGeometry.block_size; i * kGeometry.block_size < tokens; ++i) {
-      const auto in_block =
-          static_cast<int>(std::min<int64_t>(kGeometry.block_size, tokens - i * kGeometry.block_size));
+    for (int64_t i = skip / kBlockSize; i * kBlockSize < tokens; ++i) {
+      const auto in_block = static_cast<int>(std::min<int64_t>(kBlockSize, tokens - i * kBlockSize));
       if (!same_tokens(prefill.data(), remote(i).value, decode.data(), local(i).value, in_block)) return false;
     }
     return true;

@@ -94,20 +94,23 @@ double raw_tcp_seconds(int64_t bytes, std::span<const std::byte> source) {
 }
 
 struct Engines {
-  kv::PagedGeometry geometry;
+  kv::CacheLayout layout;
   int64_t blocks;
   transport::SharedArena prefill, decode;
   std::unique_ptr<KvProducer> producer;
   std::unique_ptr<KvConsumer> consumer;
 
   Engines(kv::PagedGeometry g, int64_t count, TransportMode mode, std::string secret = "")
-      : geometry(g), blocks(count), prefill(*create_kv_arena(g, count)), decode(*create_kv_arena(g, count)) {
+      : layout{.blocks = std::move(g), .block_count = count},
+        blocks(count),
+        prefill(*create_kv_arena(layout)),
+        decode(*create_kv_arena(layout)) {
     for (size_t i = 0; i < prefill.data().size(); i += 8) {
       const uint64_t value = i * 0x9E3779B97F4A7C15;
       std::memcpy(prefill.data().data() + i, &value, 8);
     }
     std::memset(decode.data().data(), 1, decode.data().size());
-    PullConnectorOptions options{.geometry = g, .transport = mode, .secret = std::move(secret)};
+    PullConnectorOptions options{.layout = layout, .transport = mode, .secret = std::move(secret)};
     options.identity.engine_id = "p";
     producer = std::move(*make_kv_producer(options, prefill));
     options.identity.engine_id = "d";
@@ -117,13 +120,13 @@ struct Engines {
   PullResult pull() {
     std::vector<BlockId> ids;
     for (int64_t b = 0; b < blocks; ++b) ids.push_back(BlockId(static_cast<int32_t>(b)));
-    const int64_t tokens = blocks * geometry.block_size;
+    const int64_t tokens = blocks * layout.blocks.block_size();
     const auto offered_at = SteadyTime::now();
     const auto params = producer->offer({"r", ids, tokens, 0});
     offer_us = std::chrono::duration<double, std::micro>(SteadyTime::now() - offered_at).count();
     // The connection, the mapping and the seal are there when D asks.
     consumer->hold(params);
-    std::this_thread::sleep_for(std::chrono::milliseconds(50 + blocks * geometry.block_bytes() / 2'000'000));
+    std::this_thread::sleep_for(std::chrono::milliseconds(50 + blocks * layout.blocks.block_bytes() / 2'000'000));
     consumer->start({"r", params, ids, tokens, 0});
     std::vector<PullResult> results;
     while (results.empty()) {
@@ -137,11 +140,12 @@ struct Engines {
   double offer_us = 0;
 };
 
-void run(const char* name, kv::PagedGeometry geometry, int64_t megabytes) {
+void run(const char* name, const kv::PagedGeometry& geometry, int64_t megabytes) {
   const int64_t blocks = std::max<int64_t>(1, megabytes * 1'000'000 / geometry.block_bytes());
   const int64_t bytes = blocks * geometry.block_bytes();
-  fmt::print("\n{}: {} blocks of {} tokens, {} units of {} B each, {:.1f} MB\n", name, blocks, geometry.block_size,
-             geometry.units_per_block(), 2 * geometry.head_bytes(), static_cast<double>(bytes) / 1e6);
+  fmt::print("\n{}: {} blocks of {} tokens, {} units of {} B each, {:.1f} MB\n", name, blocks, geometry.block_size(),
+             geometry.units_per_block(), geometry.block_bytes() / geometry.units_per_block(),
+             static_cast<double>(bytes) / 1e6);
 
   double nt_gbs = 0, tcp_gbs = 0;
   {
@@ -178,13 +182,13 @@ void run(const char* name, kv::PagedGeometry geometry, int64_t megabytes) {
   pulls("the same with a shared secret", TransportMode::kTcp, "secret", tcp_gbs);
   fmt::print("  {:<46} {:>10.1f} us of the engine's thread\n", "offer()", offer_us);
 
-  auto arena = *create_kv_arena(geometry, blocks);
+  auto arena = *create_kv_arena({.blocks = geometry, .block_count = blocks});
   std::memset(arena.data().data(), 7, arena.data().size());
   auto table = *kv::SealTable::over(arena.table(), geometry, arena.data());
   const double seal = best_seconds([&] {
     for (int64_t b = 0; b < blocks; ++b) {
       table.reopen(b);
-      table.seal(b, geometry.block_size);
+      table.seal(b, geometry.block_size());
     }
   });
   report("sealing at P, before the pull", bytes, seal);
@@ -196,8 +200,8 @@ void run(const char* name, kv::PagedGeometry geometry, int64_t megabytes) {
 int main(int argc, char** argv) {
   using namespace baton;
   set_log_level(LogLevel::kError);
-  const kv::PagedGeometry smol{.layers = 30, .kv_heads = 3, .head_dim = 64, .block_size = 16};
-  const kv::PagedGeometry large{.layers = 32, .kv_heads = 8, .head_dim = 128, .block_size = 128};
+  const auto smol = kv::uniform_geometry({.layers = 30, .kv_heads = 3, .head_dim = 64, .block_size = 16});
+  const auto large = kv::uniform_geometry({.layers = 32, .kv_heads = 8, .head_dim = 128, .block_size = 128});
   fmt::print("instruction set: {}, usable cores: {}\n", tensor::isa_name(tensor::detect_isa()), tensor::usable_cores());
   const auto sizes = argc > 1 ? std::vector<int64_t>{std::max(1, std::atoi(argv[1]))} : std::vector<int64_t>{64, 256};
   for (const int64_t megabytes : sizes) {

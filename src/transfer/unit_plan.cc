@@ -7,60 +7,75 @@ namespace {
 
 constexpr int64_t kFrameBytes = 1 << 20;
 
+// Calls visit(entry, its description, unit, index of the unit within the range).
+template <typename Visit>
+void for_each_unit(const kv::PagedGeometry& geometry, kv::EntryRange range, Visit visit) {
+  size_t index = 0;
+  for (int e = range.first; e < range.end(); ++e) {
+    const auto& entry = geometry.entries()[static_cast<size_t>(e)];
+    for (int unit = 0; unit < entry.units; ++unit) visit(e, entry, unit, index++);
+  }
+}
+
 }  // namespace
 
 void append_arena_moves(const kv::PagedGeometry& g, int64_t from, int64_t to, int tokens,
                         std::span<const uint64_t> checksums, std::vector<transport::UnitMove>& moves) {
-  const int64_t bytes = g.sealed_bytes(tokens);
-  for (int layer = 0; layer < g.layers; ++layer) {
-    for (int head = 0; head < g.kv_heads; ++head) {
-      moves.push_back({.runs = {{{g.offset(from, layer, 0, head), g.offset(to, layer, 0, head), bytes},
-                                 {g.offset(from, layer, 1, head), g.offset(to, layer, 1, head), bytes}}},
-                       .checksum = checksums[static_cast<size_t>(g.unit_index(layer, head))]});
+  for_each_unit(g, g.all_entries(), [&](int e, const kv::CacheEntry& entry, int unit, size_t index) {
+    auto& move = moves.emplace_back();
+    move.checksum = checksums[index];
+    for (int part = 0; part < entry.parts; ++part) {
+      const int64_t at = g.unit_offset(e, part, unit);
+      move.runs[static_cast<size_t>(part)] = {from + at, to + at, entry.token_bytes * tokens};
     }
-  }
+  });
 }
 
-std::vector<std::span<const std::byte>> payload_pieces(const kv::PagedGeometry& g, std::span<const std::byte> arena,
-                                                       int64_t block, int tokens, LayerRange layers) {
-  if (tokens == g.block_size) {
-    return {arena.subspan(static_cast<size_t>(g.offset(block, layers.first, 0, 0)),
-                          static_cast<size_t>(g.layer_bytes() * layers.count))};
-  }
+std::vector<std::span<const std::byte>> payload_pieces(const kv::PagedGeometry& g, std::span<const std::byte> block,
+                                                       int tokens, kv::EntryRange entries) {
   std::vector<std::span<const std::byte>> pieces;
-  pieces.reserve(static_cast<size_t>(layers.count) * 2 * static_cast<size_t>(g.kv_heads));
-  for (int layer = layers.first; layer < layers.first + layers.count; ++layer) {
-    for (int kv = 0; kv < 2; ++kv) {
-      for (int head = 0; head < g.kv_heads; ++head) {
-        pieces.push_back(arena.subspan(static_cast<size_t>(g.offset(block, layer, kv, head)),
-                                       static_cast<size_t>(g.sealed_bytes(tokens))));
-      }
+  const auto add = [&](int64_t offset, int64_t bytes) {
+    const auto piece = block.subspan(static_cast<size_t>(offset), static_cast<size_t>(bytes));
+    const bool adjacent = !pieces.empty() && pieces.back().data() + pieces.back().size() == piece.data();
+    if (!adjacent) return pieces.push_back(piece);
+    pieces.back() = {pieces.back().data(), pieces.back().size() + piece.size()};
+  };
+  for (int e = entries.first; e < entries.end(); ++e) {
+    const auto& entry = g.entries()[static_cast<size_t>(e)];
+    if (tokens == g.block_size()) {
+      add(g.entry_offset(e), g.entry_bytes(e));
+      continue;
+    }
+    for (int part = 0; part < entry.parts; ++part) {
+      for (int unit = 0; unit < entry.units; ++unit) add(g.unit_offset(e, part, unit), entry.token_bytes * tokens);
     }
   }
   return pieces;
 }
 
-std::vector<transport::UnitMove> payload_moves(const kv::PagedGeometry& g, int64_t to, int tokens, LayerRange layers,
-                                               std::span<const uint64_t> checksums) {
-  const int64_t bytes = g.sealed_bytes(tokens);
+std::vector<transport::UnitMove> payload_moves(const kv::PagedGeometry& g, int64_t to, int tokens,
+                                               kv::EntryRange entries, std::span<const uint64_t> checksums) {
   std::vector<transport::UnitMove> moves;
   moves.reserve(checksums.size());
-  for (int i = 0; i < layers.count; ++i) {
-    const int layer = layers.first + i;
-    const int64_t keys = int64_t{i} * 2 * g.kv_heads * bytes;
-    const int64_t values = keys + g.kv_heads * bytes;
-    for (int head = 0; head < g.kv_heads; ++head) {
-      moves.push_back({.runs = {{{keys + head * bytes, g.offset(to, layer, 0, head), bytes},
-                                 {values + head * bytes, g.offset(to, layer, 1, head), bytes}}},
-                       .checksum = checksums[static_cast<size_t>(g.unit_index(i, head))]});
+  for_each_unit(g, entries, [&](int e, const kv::CacheEntry& entry, int unit, size_t index) {
+    const int64_t bytes = entry.token_bytes * tokens;
+    const int64_t entry_begin = g.sealed_bytes(tokens, {entries.first, e - entries.first});
+    auto& move = moves.emplace_back();
+    move.checksum = checksums[index];
+    for (int part = 0; part < entry.parts; ++part) {
+      move.runs[static_cast<size_t>(part)] = {entry_begin + (int64_t{part} * entry.units + unit) * bytes,
+                                              to + g.unit_offset(e, part, unit), bytes};
     }
-  }
+  });
   return moves;
 }
 
-int layers_per_frame(const kv::PagedGeometry& g, int tokens) {
-  const int64_t layer_bytes = g.sealed_bytes(tokens) * 2 * g.kv_heads;
-  return static_cast<int>(std::clamp<int64_t>(kFrameBytes / std::max<int64_t>(1, layer_bytes), 1, g.layers));
+kv::EntryRange frame_entries(const kv::PagedGeometry& g, int tokens, int first) {
+  kv::EntryRange range{first, 1};
+  while (range.end() < g.entry_count() && g.sealed_bytes(tokens, {first, range.count + 1}) <= kFrameBytes) {
+    ++range.count;
+  }
+  return range;
 }
 
 }  // namespace baton::transfer

@@ -16,7 +16,10 @@ EngineIdentity identity() {
   id.software_version = "0.1";
   id.engine_id = "p";
   id.model_fingerprint = "f00d";
-  id.layout = {.kind = "gqa", .dtype = "bf16", .layers = 2, .kv_heads = 1, .head_dim = 64, .block_size = 16};
+  id.layout = {.block_size = 16,
+               .entries = {{.kind = "keys_values", .dtype = "bf16", .units = 2, .parts = 2, .token_bytes = 128},
+                           {.kind = "latent", .dtype = "fp8", .token_bytes = 656}},
+               .states = {{.kind = "state", .dtype = "f32", .units = 2, .token_bytes = 65536}}};
   id.layer_names = {"a", "b"};
   id.profile = {.isa = "avx2", .kernel_revision = 1, .onednn_version = "2.6"};
   return id;
@@ -24,10 +27,11 @@ EngineIdentity identity() {
 
 std::vector<Message> messages() {
   return {Hello{identity()},
-          HelloReply{identity(), 10, 30000, ShmLocation{"boot", 4, 5, {6, 7}, 8, 9}},
-          HelloReply{identity(), 1, 2, std::nullopt},
+          HelloReply{identity(), 10, 3, 30000, ShmLocation{"boot", 4, 5, {6, 7}, 8, 9}},
+          HelloReply{identity(), 1, 0, 2, std::nullopt},
           OfferQuery{1, 2},
           OfferReply{1, 2, 33, {4, 5, 6}, {7, 8, 9}},
+          OfferReply{1, 2, 33, {4, 5, 6}, {7, 8, 9}, {10, 11}, 12, 14},
           Renew{1, {2, 3}},
           RenewReply{1, {3}},
           EndOffer{1, 2, true},

@@ -12,6 +12,7 @@ void put(ByteWriter& w, const Hello& m) { encode_identity(m.identity, w); }
 void put(ByteWriter& w, const HelloReply& m) {
   encode_identity(m.identity, w);
   w.put(m.block_count);
+  w.put(m.slot_count);
   w.put(m.lease_ms);
   w.put(static_cast<uint8_t>(m.shm.has_value()));
   if (!m.shm) return;
@@ -35,6 +36,8 @@ void put(ByteWriter& w, const OfferReply& m) {
   w.put_array(view(m.generations));
   w.put(m.prompt[0]);
   w.put(m.prompt[1]);
+  w.put(m.state_slot);
+  w.put(m.state_generation);
 }
 void put(ByteWriter& w, const Renew& m) {
   w.put(m.call);
@@ -66,8 +69,8 @@ void put(ByteWriter& w, const BlockData& m) {
   w.put(m.block);
   w.put(m.tokens);
   w.put(m.generation);
-  w.put(m.first_layer);
-  w.put(m.layer_count);
+  w.put(m.first_entry);
+  w.put(m.entry_count);
   w.put_array(view(m.checksums));
 }
 void put(ByteWriter& w, const ErrorReply& m) {
@@ -84,8 +87,10 @@ Result<void> get(ByteReader& r, Hello& m) {
 Result<void> get(ByteReader& r, HelloReply& m) {
   BATON_TRY_ASSIGN(m.identity, decode_identity(r));
   m.block_count = r.get<int64_t>();
+  m.slot_count = r.get<int64_t>();
   m.lease_ms = r.get<int64_t>();
-  if (m.block_count < 0 || m.lease_ms < 0) return fail(Code::kOutOfRange, "HelloReply with a negative size");
+  if (m.block_count < 0 || m.slot_count < 0 || m.lease_ms < 0)
+    return fail(Code::kOutOfRange, "HelloReply with a negative size");
   if (r.get<uint8_t>() == 0) return {};
   auto& shm = m.shm.emplace();
   shm.boot_id = r.get_string();
@@ -109,6 +114,9 @@ Result<void> get(ByteReader& r, OfferReply& m) {
   m.blocks = r.get_array<int32_t>();
   m.generations = r.get_array<uint64_t>();
   m.prompt = {r.get<uint64_t>(), r.get<uint64_t>()};
+  m.state_slot = r.get<int32_t>();
+  m.state_generation = r.get<uint64_t>();
+  if (m.state_slot < -1) return fail(Code::kOutOfRange, "OfferReply with state slot {}", m.state_slot);
   if (m.blocks.size() > kBlocksMax || m.blocks.size() != m.generations.size() || m.token_count < 0) {
     return fail(Code::kOutOfRange, "OfferReply with {} blocks, {} generations and {} tokens (at most {} blocks)",
                 m.blocks.size(), m.generations.size(), m.token_count, kBlocksMax);
@@ -155,8 +163,8 @@ Result<void> get(ByteReader& r, BlockData& m) {
   m.block = r.get<uint32_t>();
   m.tokens = r.get<uint32_t>();
   m.generation = r.get<uint64_t>();
-  m.first_layer = r.get<uint32_t>();
-  m.layer_count = r.get<uint32_t>();
+  m.first_entry = r.get<uint32_t>();
+  m.entry_count = r.get<uint32_t>();
   m.checksums = r.get_array<uint64_t>();
   return {};
 }

@@ -24,7 +24,7 @@ inline constexpr uint32_t kFrameMagic = 0x564B5442;  // "BTKV"
 inline constexpr size_t kFrameHeaderBytes = 16;
 inline constexpr uint32_t kBodyBytesMax = 4 << 20;
 inline constexpr uint32_t kFirstBodyBytesMax = 1 << 20;  // before the peer has said who it is
-inline constexpr uint32_t kPayloadBytesMax = 64 << 20;   // one layer of one block at most
+inline constexpr uint32_t kPayloadBytesMax = 64 << 20;   // one entry of one block, or of one slot, at most
 inline constexpr uint32_t kBlocksMax = 256 * 1024;       // of one offer
 inline constexpr uint32_t kRenewalsMax = 64 * 1024;      // offers in one heartbeat
 inline constexpr uint32_t kErrorTextMax = 4096;
@@ -47,6 +47,7 @@ struct Hello {
 struct HelloReply {
   EngineIdentity identity;
   int64_t block_count = 0;  // of P's arena
+  int64_t slot_count = 0;   // of recurrent state, behind the blocks
   int64_t lease_ms = 0;
   std::optional<ShmLocation> shm;  // absent: TCP only
 };
@@ -61,6 +62,9 @@ struct OfferReply {
   std::vector<int32_t> blocks;        // in prompt order, indices into P's arena
   std::vector<uint64_t> generations;  // of these blocks, as sealed
   PromptDigest prompt{};              // of the tokens whose KV this is
+  // Recurrent state of all tokens but the last, which D computes itself; -1: there is none.
+  int32_t state_slot = -1;
+  uint64_t state_generation = 0;
 };
 struct Renew {
   uint64_t call = 0;
@@ -84,19 +88,19 @@ struct EndReply {
 struct ReadBlocks {
   uint64_t call = 0;
   uint64_t offer_id = 0;
-  uint32_t first_block = 0;  // index within the offer
+  uint32_t first_block = 0;  // index within the offer; its state, if any, comes after its last block
   uint32_t block_count = 0;
 };
-// Layers [first_layer, first_layer + layer_count) of one block. The payload holds, in arena order (layer, k|v, head),
-// the first `tokens` tokens of each head; checksums are per (layer, head), in that order.
+// Entries [first_entry, first_entry + entry_count) of one block, or of the state. The payload holds, in arena order
+// (entry, part, unit), the first `tokens` tokens of each unit; checksums are per (entry, unit), in that order.
 struct BlockData {
   uint64_t call = 0;
   uint64_t offer_id = 0;
-  uint32_t block = 0;  // index within the offer
-  uint32_t tokens = 0;
+  uint32_t block = 0;   // index within the offer
+  uint32_t tokens = 0;  // 1 of the state
   uint64_t generation = 0;
-  uint32_t first_layer = 0;
-  uint32_t layer_count = 0;
+  uint32_t first_entry = 0;
+  uint32_t entry_count = 0;
   std::vector<uint64_t> checksums;
 };
 // The request `call` failed; offer_id is 0 where it is not about one offer. After call 0 the connection is closed.

@@ -11,16 +11,20 @@ EngineIdentity identity() {
   EngineIdentity id;
   id.engine_id = "p";
   id.layer_names = {"a", "b"};
+  id.layout = {.block_size = 16,
+               .entries = {{.kind = "latent", .dtype = "fp8", .token_bytes = 656}},
+               .states = {{.kind = "state", .dtype = "f32", .units = 2, .token_bytes = 65536}}};
   return id;
 }
 
 std::vector<Message> one_of_each() {
-  HelloReply hello{identity(), 10, 30000, ShmLocation{"boot", 4, 5, {6, 7}, 8, 9}};
+  HelloReply hello{identity(), 10, 3, 30000, ShmLocation{"boot", 4, 5, {6, 7}, 8, 9}};
   return {Hello{identity()},
           hello,
-          HelloReply{identity(), 1, 2, std::nullopt},
+          HelloReply{identity(), 1, 0, 2, std::nullopt},
           OfferQuery{1, 2},
           OfferReply{1, 2, 33, {4, 5, 6}, {7, 8, 9}},
+          OfferReply{1, 2, 33, {4, 5, 6}, {7, 8, 9}, {10, 11}, 12, 14},
           Renew{1, {2, 3}},
           RenewReply{1, {3}},
           EndOffer{1, 2, true},
@@ -78,7 +82,7 @@ TEST(HandoffMessages, HeadersOutsideTheBoundsAreRefused) {
     return decode_frame_header(std::span(changed).first<kFrameHeaderBytes>());
   };
   EXPECT_EQ(header_with(0, uint32_t{0x20544547}).error().code(), Code::kDataLoss);  // "GET "
-  EXPECT_EQ(header_with(4, uint16_t{2}).error().code(), Code::kMismatch);
+  EXPECT_EQ(header_with(4, uint16_t{1}).error().code(), Code::kMismatch);
   EXPECT_EQ(header_with(6, uint16_t{0}).error().code(), Code::kDataLoss);
   EXPECT_EQ(header_with(6, uint16_t{99}).error().code(), Code::kDataLoss);
   EXPECT_EQ(header_with(8, uint32_t{0xFFFFFFFF}).error().code(), Code::kOutOfRange);
@@ -88,6 +92,8 @@ TEST(HandoffMessages, HeadersOutsideTheBoundsAreRefused) {
 TEST(HandoffMessages, ListsThatDisagreeAreRefused) {
   const auto frame = encode_frame(OfferReply{1, 2, 3, {4, 5}, {6}});
   EXPECT_EQ(decode_body(4, body_of(frame)).error().code(), Code::kOutOfRange);
+  const auto slot = encode_frame(OfferReply{1, 2, 3, {4}, {6}, {}, -2, 0});
+  EXPECT_EQ(decode_body(4, body_of(slot)).error().code(), Code::kOutOfRange);
 }
 
 }  // namespace

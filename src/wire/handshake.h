@@ -10,16 +10,23 @@
 
 namespace baton::wire {
 
-inline constexpr uint16_t kHandoffVersion = 1;
+inline constexpr uint16_t kHandoffVersion = 2;
 
-// The cache geometry in plain words; the same on both sides except for the number of blocks.
+// What one layer keeps, per token in a block, or per sequence in a slot of recurrent state: [part][unit][token].
+struct LayoutEntry {
+  std::string kind;         // keys_values, latent, index_keys, state
+  std::string dtype;        // "bf16"
+  int32_t units = 1;        // KV heads, heads of a state; else 1
+  int32_t parts = 1;        // 2: keys, then values
+  int64_t token_bytes = 0;  // of one token (of a state: in all), in one part of one unit
+  bool operator==(const LayoutEntry&) const = default;
+};
+
+// The cache geometry in plain words; the same on both sides except for the number of blocks and slots.
 struct LayoutDesc {
-  std::string kind = "gqa";  // block-major [block][layer][k|v][kv head][token][dim]
-  std::string dtype;         // "bf16"
-  int32_t layers = 0;
-  int32_t kv_heads = 0;
-  int32_t head_dim = 0;
-  int32_t block_size = 0;  // tokens
+  int32_t block_size = 0;            // tokens
+  std::vector<LayoutEntry> entries;  // of a block, in this order
+  std::vector<LayoutEntry> states;   // of a slot; empty: the model keeps no recurrent state
   bool operator==(const LayoutDesc&) const = default;
 };
 

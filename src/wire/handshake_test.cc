@@ -14,7 +14,10 @@ EngineIdentity example() {
   identity.instance_nonce = 77;
   identity.model_fingerprint = "sha256:ab";
   identity.tokenizer_hash = "t1";
-  identity.layout = {.kind = "gqa", .dtype = "bf16", .layers = 2, .kv_heads = 3, .head_dim = 64, .block_size = 16};
+  identity.layout = {.block_size = 16,
+                     .entries = {{.kind = "keys_values", .dtype = "bf16", .units = 3, .parts = 2, .token_bytes = 128},
+                                 {.kind = "latent", .dtype = "bf16", .token_bytes = 1152}},
+                     .states = {{.kind = "state", .dtype = "f32", .units = 4, .token_bytes = 65536}}};
   identity.layer_names = {"layers.0", "layers.1"};
   identity.profile = {.isa = "avx512", .kernel_revision = 4, .onednn_version = "2.6.3"};
   return identity;
@@ -38,15 +41,20 @@ TEST(Handshake, EachDifferenceIsRefusedWithBothValues) {
     std::string message;
   };
   const Case cases[] = {
-      {[](auto& i) { i.protocol_version = 9; }, "hand-off protocol version: ours 1, theirs 9"},
+      {[](auto& i) { i.protocol_version = 9; }, "hand-off protocol version: ours 2, theirs 9"},
       {[](auto& i) { i.model_fingerprint = "sha256:cd"; }, "model fingerprint: ours sha256:ab, theirs sha256:cd"},
       {[](auto& i) { i.tokenizer_hash = "t2"; }, "tokenizer: ours t1, theirs t2"},
-      {[](auto& i) { i.layout.kind = "mla"; }, "KV layout: ours gqa, theirs mla"},
-      {[](auto& i) { i.layout.dtype = "f32"; }, "KV dtype: ours bf16, theirs f32"},
+      {[](auto& i) { i.layout.entries[1].kind = "index_keys"; },
+       "kind of cache entry 1: ours latent, theirs index_keys"},
+      {[](auto& i) { i.layout.entries[1].dtype = "f8e4m3"; }, "dtype of cache entry 1: ours bf16, theirs f8e4m3"},
+      {[](auto& i) { i.layout.entries[1].token_bytes = 656; },
+       "bytes per token of cache entry 1: ours 1152, theirs 656"},
       {[](auto& i) { i.layout.block_size = 768; }, "block size: ours 16, theirs 768"},
-      {[](auto& i) { i.layout.layers = 3; }, "layers: ours 2, theirs 3"},
-      {[](auto& i) { i.layout.kv_heads = 1; }, "KV heads: ours 3, theirs 1"},
-      {[](auto& i) { i.layout.head_dim = 128; }, "head dimension: ours 64, theirs 128"},
+      {[](auto& i) { i.layout.entries.emplace_back(); }, "number of cache entries: ours 2, theirs 3"},
+      {[](auto& i) { i.layout.entries[0].units = 1; }, "heads of cache entry 0: ours 3, theirs 1"},
+      {[](auto& i) { i.layout.entries[0].parts = 1; }, "parts of cache entry 0: ours 2, theirs 1"},
+      {[](auto& i) { i.layout.states.clear(); }, "number of state entries: ours 1, theirs 0"},
+      {[](auto& i) { i.layout.states[0].token_bytes = 4; }, "bytes per token of state entry 0: ours 65536, theirs 4"},
       {[](auto& i) { i.layer_names[1] = "mtp.0"; }, "name of layer 1: ours layers.1, theirs mtp.0"},
       {[](auto& i) { i.layer_names.pop_back(); }, "number of layer names: ours 2, theirs 1"},
       {[](auto& i) { i.profile.isa = "avx2"; }, "instruction set: ours avx512, theirs avx2"},

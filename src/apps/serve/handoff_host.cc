@@ -29,10 +29,11 @@ Result<transfer::PullConnectorOptions> connector_options(const HandoffHostOption
   made.identity.tokenizer_hash = options.tokenizer_hash;
   made.identity.profile = options.profile;
   made.identity.software_version = BATON_VERSION;
-  for (int layer = 0; layer < request.geometry.layers; ++layer) {
-    made.identity.layer_names.push_back(fmt::format("model.layers.{}.self_attn", layer));
+  const auto& entries = request.layout.blocks.entries();
+  for (size_t entry = 0; entry < entries.size(); ++entry) {
+    made.identity.layer_names.push_back(fmt::format("cache.{}.{}", entry, entries[entry].kind));
   }
-  made.geometry = request.geometry;
+  made.layout = request.layout;
   made.host = config.host;
   made.port = config.port;
   made.lease = seconds_of(config.lease_s);
@@ -74,7 +75,7 @@ class HandoffHost final : public engine::KvHost {
 engine::MakeKvHost handoff_host_factory(HandoffHostOptions options) {
   return [options = std::move(options)](engine::KvHostRequest request) -> Result<std::unique_ptr<engine::KvHost>> {
     BATON_TRY_ASSIGN(auto connector, connector_options(options, request));
-    BATON_TRY_ASSIGN(auto arena, transfer::create_kv_arena(request.geometry, request.block_count));
+    BATON_TRY_ASSIGN(auto arena, transfer::create_kv_arena(request.layout));
     auto host = std::make_unique<HandoffHost>(std::move(arena));
     BATON_TRY(host->connect(options.config, connector));
     return host;

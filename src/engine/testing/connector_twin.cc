@@ -24,21 +24,39 @@ transfer::PullResult TwinLink::copy(const Waiting& waiting) {
     return result;
   }
   const int64_t valid = valid_tokens ? valid_tokens(pull) : pull.token_count;
-  const int64_t block_bytes = geometry_.block_bytes();
-  for (size_t i = static_cast<size_t>(pull.skip_tokens / geometry_.block_size); i < pull.blocks.size(); ++i) {
-    std::byte* to = target_ + pull.blocks[i].value * block_bytes;
-    const bool whole = static_cast<int64_t>(i) * geometry_.block_size < valid;
+  const auto& blocks = target_.layout.blocks;
+  const int64_t block_bytes = blocks.block_bytes();
+  for (size_t i = static_cast<size_t>(pull.skip_tokens / blocks.block_size()); i < pull.blocks.size(); ++i) {
+    std::byte* to = target_.memory + target_.layout.block_offset(pull.blocks[i].value);
+    const bool whole = static_cast<int64_t>(i) * blocks.block_size() < valid;
     if (whole) {
-      std::memcpy(to, source_ + offer.blocks[i].value * block_bytes, static_cast<size_t>(block_bytes));
+      std::memcpy(to, source_.memory + source_.layout.block_offset(offer.blocks[i].value),
+                  static_cast<size_t>(block_bytes));
     } else {
       std::memset(to, 0xEE, static_cast<size_t>(block_bytes));
     }
     result.bytes += block_bytes;
   }
   result.valid_tokens = std::clamp(valid, pull.skip_tokens, pull.token_count);
+  if (pull.state_slot) copy_state(pull, offer, valid >= pull.token_count, result);
   result.seconds = 0.001;
-  if (valid < pull.token_count) result.outcome = fail(Code::kDataLoss, "checksum of a unit");
+  if (valid < pull.token_count || (pull.state_slot && !result.state_valid))
+    result.outcome = fail(Code::kDataLoss, "checksum of a unit");
   return result;
+}
+
+void TwinLink::copy_state(const transfer::Pull& pull, const transfer::Offer& offer, bool whole,
+                          transfer::PullResult& result) {
+  if (valid_state) whole = whole && valid_state(pull);
+  const auto bytes = static_cast<size_t>(target_.layout.states.block_bytes());
+  std::byte* to = target_.memory + target_.layout.slot_offset(*pull.state_slot);
+  result.state_valid = whole && offer.state_slot && offer.token_count == pull.token_count;
+  if (result.state_valid) {
+    std::memcpy(to, source_.memory + source_.layout.slot_offset(*offer.state_slot), bytes);
+  } else {
+    std::memset(to, 0xEE, bytes);
+  }
+  result.bytes += static_cast<int64_t>(bytes);
 }
 
 void TwinLink::finish(Waiting waiting) {
@@ -147,8 +165,12 @@ class TwinHost final : public KvHost {
   transfer::KvProducer* producer() override { return producer_.get(); }
   transfer::KvConsumer* consumer() override { return consumer_.get(); }
   void on_block_reuse(BlockId block) override {
-    const int64_t bytes = request_.geometry.block_bytes();
-    std::memset(memory_.data() + block.value * bytes, 0xAB, static_cast<size_t>(bytes));
+    std::memset(memory_.data() + request_.layout.block_offset(block.value), 0xAB,
+                static_cast<size_t>(request_.layout.blocks.block_bytes()));
+  }
+  void on_slot_reuse(int32_t slot) override {
+    std::memset(memory_.data() + request_.layout.slot_offset(slot), 0xAB,
+                static_cast<size_t>(request_.layout.states.block_bytes()));
   }
 
   std::unique_ptr<transfer::KvProducer> producer_;
@@ -165,24 +187,23 @@ class TwinHost final : public KvHost {
 
 MakeKvHost make_twin_host(std::shared_ptr<TwinLink> link, TwinSide side) {
   return [link, side](KvHostRequest request) -> Result<std::unique_ptr<KvHost>> {
-    const auto bytes = static_cast<size_t>(request.geometry.block_bytes() * request.block_count);
+    const auto bytes = static_cast<size_t>(request.layout.data_bytes());
     BATON_TRY_ASSIGN(auto memory, tensor::Buffer::allocate(bytes));
     auto host = std::make_unique<TwinHost>(request, std::move(memory), link, side);
-    if (link != nullptr) link->connect(side, host->memory(), request.geometry, request.wake);
+    if (link != nullptr) link->connect(side, host->memory(), request.layout, request.wake);
     if (side == TwinSide::kProducer) host->producer_ = std::make_unique<TwinProducer>(link);
     if (side == TwinSide::kConsumer) host->consumer_ = std::make_unique<TwinConsumer>(link);
     return host;
   };
 }
 
-void TwinLink::connect(TwinSide side, std::byte* memory, const kv::PagedGeometry& geometry, transfer::WakeEngine wake) {
+void TwinLink::connect(TwinSide side, std::byte* memory, const kv::CacheLayout& layout, transfer::WakeEngine wake) {
   std::lock_guard lock(mutex_);
-  geometry_ = geometry;
   if (side == TwinSide::kProducer) {
-    source_ = memory;
+    source_ = {memory, layout};
     wake_producer_ = std::move(wake);
   } else {
-    target_ = memory;
+    target_ = {memory, layout};
     wake_consumer_ = std::move(wake);
   }
 }

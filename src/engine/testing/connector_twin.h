@@ -21,10 +21,12 @@ class TwinLink {
  public:
   // How many tokens of a pull arrive whole; the rest is garbage. Default: all. Called on the consumer's engine thread.
   std::function<int64_t(const transfer::Pull&)> valid_tokens;
+  // Whether recurrent state that was asked for arrives whole. Default: when all tokens do.
+  std::function<bool(const transfer::Pull&)> valid_state;
   // Pulls complete only when deliver() is called.
   bool manual = false;
 
-  void connect(TwinSide side, std::byte* memory, const kv::PagedGeometry& geometry, transfer::WakeEngine wake);
+  void connect(TwinSide side, std::byte* memory, const kv::CacheLayout& layout, transfer::WakeEngine wake);
   void disconnect(TwinSide side);
   void deliver();
   // Ends every lease: the producer's offers come back released.
@@ -44,6 +46,7 @@ class TwinLink {
   };
   // With mutex_ held.
   transfer::PullResult copy(const Waiting& waiting);
+  void copy_state(const transfer::Pull& pull, const transfer::Offer& offer, bool whole, transfer::PullResult& result);
   void finish(Waiting waiting);
   void release(const std::string& request_id);
 
@@ -53,9 +56,11 @@ class TwinLink {
   std::vector<std::string> released_;
   std::deque<Waiting> waiting_;
   std::vector<transfer::PullResult> completed_;
-  std::byte* source_ = nullptr;
-  std::byte* target_ = nullptr;
-  kv::PagedGeometry geometry_;
+  struct End {
+    std::byte* memory = nullptr;
+    kv::CacheLayout layout;
+  };
+  End source_, target_;
   transfer::WakeEngine wake_producer_, wake_consumer_;
 };
 

@@ -105,11 +105,11 @@ EngineConfig Harness::small_config() {
 }
 
 int64_t Harness::bytes_for_blocks(const EngineConfig& config, const FakeModelOptions& model, int64_t blocks) {
-  const kv::PagedGeometry geometry{.layers = model.layers,
-                                   .kv_heads = model.kv_heads,
-                                   .head_dim = model.head_dim,
-                                   .block_size = config.block_size,
-                                   .dtype = *tensor::parse_dtype(config.kv_cache_dtype)};
+  const auto geometry = kv::uniform_geometry({.layers = model.layers,
+                                              .kv_heads = model.kv_heads,
+                                              .head_dim = model.head_dim,
+                                              .block_size = config.block_size,
+                                              .dtype = *tensor::parse_dtype(config.kv_cache_dtype)});
   return geometry.block_bytes() * blocks;
 }
 

@@ -1,31 +1,28 @@
 #include "engine/worker/worker.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
 namespace baton::engine {
+
 Result<Worker> Worker::create(WorkerOptions options, models::Model& model, ComputePool& pool) {
   BATON_TRY(model.prepare(options.max_rows, options.max_logit_rows, pool.threads()));
   const auto bytes = static_cast<size_t>(options.max_logit_rows) * static_cast<size_t>(model.vocab_size()) * 4;
   auto logits = tensor::Buffer::allocate(bytes);
   if (!logits) return fail(logits.error().with_context("logits of a step"));
-  return Worker(options, model, pool, *std::move(logits));
+  return Worker(std::move(options), model, pool, *std::move(logits));
 }
 
 Worker::Worker(WorkerOptions options, models::Model& model, ComputePool& pool, tensor::Buffer logits)
-    : options_(options),
+    : options_(std::move(options)),
       model_(&model),
       pool_(&pool),
       logits_(std::move(logits)),
-      sampler_(model.vocab_size(), pool.threads()),
-      entries_(model.cache_needs().paged) {
-  int64_t offset = 0;
-  for (auto& entry : entries_) {
-    entry.dtype = options.geometry.dtype;
-    entry_offsets_.push_back(offset);
-    offset += kernels::entry_block_bytes(entry, options.geometry.block_size);
-  }
+      sampler_(model.vocab_size(), pool.threads()) {
+  const auto& blocks = options_.shape.layout.blocks;
+  for (int entry = 0; entry < blocks.entry_count(); ++entry) entry_offsets_.push_back(blocks.entry_offset(entry));
 }
 
 StepResult Worker::execute(const StepPlan& plan, std::span<const SamplingState* const> states) {
@@ -69,11 +66,18 @@ void Worker::forward() {
 }
 
 kernels::CacheView Worker::cache_view() const {
-  return {.blocks = options_.kv_memory,
-          .block_size = options_.geometry.block_size,
-          .block_stride = options_.geometry.block_bytes(),
-          .entries = entries_,
-          .entry_offsets = entry_offsets_};
+  const auto& layout = options_.shape.layout;
+  kernels::CacheView view{.blocks = options_.kv_memory,
+                          .block_size = layout.blocks.block_size(),
+                          .block_stride = layout.blocks.block_bytes(),
+                          .entries = options_.shape.entries,
+                          .entry_offsets = entry_offsets_};
+  if (layout.states.empty()) return view;
+  view.states = options_.kv_memory + layout.slot_offset(0);
+  view.slot_stride = layout.states.block_bytes();
+  view.layer_stride = layout.states.entry_stride();
+  view.head_stride = layout.states.entries().front().token_bytes;
+  return view;
 }
 
 StepResult Worker::sample(const StepPlan& plan, std::span<const SamplingState* const> states) {

@@ -8,16 +8,16 @@
 
 #include "base/compute_pool.h"
 #include "base/status.h"
+#include "engine/cache_shape.h"
 #include "engine/sampling/sampler.h"
 #include "engine/scheduler/step_plan.h"
-#include "kv/geometry.h"
 #include "models/model.h"
 #include "tensor/buffer.h"
 
 namespace baton::engine {
 
 struct WorkerOptions {
-  kv::PagedGeometry geometry;
+  CacheShape shape;
   std::byte* kv_memory = nullptr;  // the arena; outlives the worker
   int max_rows = 0;
   int max_logit_rows = 0;  // sampled and prompt positions of a step together
@@ -44,7 +44,6 @@ class Worker {
   ComputePool* pool_;
   tensor::Buffer logits_;  // [max_logit_rows, vocab] fp32
   Sampler sampler_;
-  std::vector<kernels::PagedEntry> entries_;
   std::vector<int64_t> entry_offsets_;  // bytes from a block's start
 
   // Reused from step to step. [rows] and [sequences].
