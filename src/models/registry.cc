@@ -21,12 +21,12 @@ struct Architecture {
 constexpr std::array<Architecture, 8> kArchitectures = {{
     {"llama", "LlamaForCausalLM", LlamaModel::load},
     {"", "MistralForCausalLM", LlamaModel::load},
-    {"", "DeepseekV3ForCausalLM", DeepseekModel::load},  // Kimi K2 too
-    {"", "DeepseekV32ForCausalLM", DeepseekModel::load},
+    {"deepseek2", "DeepseekV3ForCausalLM", DeepseekModel::load},  // Kimi K2 too
+    {"deepseek32", "DeepseekV32ForCausalLM", DeepseekModel::load},
     {"", "KimiK25ForConditionalGeneration", DeepseekModel::load},
     {"", "Kimi_K25ForConditionalGeneration", DeepseekModel::load},  // as transformers spells it
-    {"", "KimiLinearForCausalLM", DeepseekModel::load},
-    {"", "KimiK3ForConditionalGeneration", DeepseekModel::load},
+    {"kimi-linear", "KimiLinearForCausalLM", DeepseekModel::load},
+    {"kimi-k3", "KimiK3ForConditionalGeneration", DeepseekModel::load},
 }};
 
 std::string supported(Checkpoint::Format format) {

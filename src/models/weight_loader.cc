@@ -136,24 +136,26 @@ Result<void> WeightLoader::fill(const weights::MatrixSource& from, int64_t begin
   return {};
 }
 
-Result<std::vector<PackedMatrix>> WeightLoader::matrices(std::span<const std::string> names) {
+Result<std::vector<PackedMatrix>> WeightLoader::matrices(std::span<const MatrixPart> parts) {
   std::vector<PackedMatrix> all;
   weights::MatrixSource first;
-  for (size_t i = 0; i < names.size(); ++i) {
-    BATON_TRY_ASSIGN(weights::MatrixSource from, source(names[i], weights::Values::kRead));
+  for (size_t i = 0; i < parts.size(); ++i) {
+    BATON_TRY_ASSIGN(weights::MatrixSource from, source(parts[i].name, weights::Values::kRead));
+    const int64_t rows = parts[i].count.value_or(from.rows);
+    BATON_TRY(check_range(checkpoint_, from, parts[i].begin, rows));
     if (i == 0) {
       first = from;
-      const auto spec = spec_of(from, from.rows, {.k_order = kernels::KOrder::kSequential});
-      auto reserved = PackedMatrix::reserve_many(spec, std::ssize(names));
+      const auto spec = spec_of(from, rows, {.k_order = kernels::KOrder::kSequential});
+      auto reserved = PackedMatrix::reserve_many(spec, std::ssize(parts));
       if (!reserved) return in_context(from, reserved.error());
       all = std::move(*reserved);
-    } else if (from.dtype != first.dtype || from.rows != first.rows || from.columns != first.columns) {
+    } else if (from.dtype != first.dtype || rows != all[0].spec().out_features || from.columns != first.columns) {
       return in_context(
           from, Status(Code::kDataLoss, fmt::format("is {} [{}, {}], but {} is {} [{}, {}]: experts must be alike",
                                                     tensor::dtype_name(from.dtype), from.rows, from.columns, first.name,
                                                     tensor::dtype_name(first.dtype), first.rows, first.columns)));
     }
-    BATON_TRY(fill(from, 0, all[i]));
+    BATON_TRY(fill(from, parts[i].begin, all[i]));
   }
   return all;
 }

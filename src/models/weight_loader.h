@@ -20,6 +20,13 @@
 
 namespace baton::models {
 
+// A matrix, or rows of one.
+struct MatrixPart {
+  std::string name;
+  int64_t begin = 0;
+  std::optional<int64_t> count = std::nullopt;  // absent: all rows
+};
+
 class WeightLoader {
  public:
   WeightLoader(const weights::Checkpoint& checkpoint, const LoadOptions& options, ComputePool& pool);
@@ -34,7 +41,7 @@ class WeightLoader {
   Result<kernels::PackedMatrix> matrix_rows(const std::string& name, int64_t begin, int64_t count);
   Result<kernels::PackedMatrix> tree_matrix_rows(const std::string& name, int64_t unit, int64_t begin, int64_t count);
   // Matrices of one shape and format in one allocation: a layer's experts. Their K is never split over ranks.
-  Result<std::vector<kernels::PackedMatrix>> matrices(std::span<const std::string> names);
+  Result<std::vector<kernels::PackedMatrix>> matrices(std::span<const MatrixPart> parts);
   // Rows of a matrix in any form, as fp32: [count, in].
   Result<std::vector<float>> dense_rows(const std::string& name, int64_t begin, int64_t count);
   // f32, f16 or bf16 of any shape, flattened, as fp32.

@@ -111,7 +111,8 @@ Result<DeepseekConfig> checked_deepseek_config(DeepseekConfig config, const std:
 }
 
 Result<DeepseekConfig> read_deepseek_config(const weights::Checkpoint& checkpoint) {
-  return read_deepseek_config_hf(checkpoint);
+  return checkpoint.format() == weights::Checkpoint::Format::kGguf ? read_deepseek_config_gguf(checkpoint)
+                                                                   : read_deepseek_config_hf(checkpoint);
 }
 
 }  // namespace baton::models

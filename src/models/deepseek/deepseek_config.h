@@ -100,6 +100,7 @@ struct DeepseekConfig {
 
 Result<DeepseekConfig> read_deepseek_config(const weights::Checkpoint& checkpoint);
 Result<DeepseekConfig> read_deepseek_config_hf(const weights::Checkpoint& checkpoint);
+Result<DeepseekConfig> read_deepseek_config_gguf(const weights::Checkpoint& checkpoint);
 // What both formats must satisfy; fills what follows from the rest.
 Result<DeepseekConfig> checked_deepseek_config(DeepseekConfig config, const std::string& where);
 

@@ -1,4 +1,6 @@
 // From a checkpoint to a DeepseekModel: configuration, table of tensors, identity, then the weights one by one.
+#include <cmath>
+
 #include "models/deepseek/deepseek_model.h"
 #include "models/deepseek/deepseek_tensors.h"
 #include "models/fingerprint.h"
@@ -15,10 +17,11 @@ class DeepseekModel::Loader {
   Result<void> fill(DeepseekModel& model) {
     const std::string embedding = names_.root + "embed_tokens.weight";
     if (!config_.tied_embeddings) {
-      BATON_TRY_ASSIGN(model.embedding_, loader_.matrix(embedding));
+      BATON_TRY_ASSIGN(model.embedding_, loader_.matrix(names_.file(embedding)));
     }
-    BATON_TRY_ASSIGN(model.lm_head_, loader_.matrix(config_.tied_embeddings ? embedding : names_.head + ".weight"));
-    BATON_TRY_ASSIGN(model.final_norm_, loader_.vector(names_.root + "norm.weight"));
+    BATON_TRY_ASSIGN(model.lm_head_,
+                     loader_.matrix(names_.file(config_.tied_embeddings ? embedding : names_.head + ".weight")));
+    BATON_TRY_ASSIGN(model.final_norm_, values(names_.root + "norm.weight"));
     if (config_.residual_block != 0) {
       BATON_TRY_ASSIGN(model.final_residual_, residual(names_.root + "output_attn_res"));
     }
@@ -33,8 +36,8 @@ class DeepseekModel::Loader {
   Result<void> fill_layer(int i, Layer& layer) {
     const std::string name = names_.layer(i);
     const DeepseekLayer& kind = config_.layers[i];
-    BATON_TRY_ASSIGN(layer.attention_norm, loader_.vector(name + "input_layernorm.weight"));
-    BATON_TRY_ASSIGN(layer.ffn_norm, loader_.vector(name + "post_attention_layernorm.weight"));
+    BATON_TRY_ASSIGN(layer.attention_norm, values(name + "input_layernorm.weight"));
+    BATON_TRY_ASSIGN(layer.ffn_norm, values(name + "post_attention_layernorm.weight"));
     if (config_.residual_block != 0) {
       BATON_TRY_ASSIGN(layer.attention_residual, residual(name + "self_attention_res"));
       BATON_TRY_ASSIGN(layer.ffn_residual, residual(name + "mlp_res"));
@@ -68,22 +71,29 @@ class DeepseekModel::Loader {
     }
   }
 
+  Result<std::vector<float>> values(const std::string& published) { return loader_.vector(names_.file(published)); }
+
   Result<Linear> linear(const std::string& base) {
-    BATON_TRY_ASSIGN(auto weight, loader_.matrix(base + ".weight"));
+    BATON_TRY_ASSIGN(auto weight, loader_.matrix(names_.file(base + ".weight")));
     return Linear{.weight = std::move(weight), .bias = {}};
   }
   Result<Linear> tree_linear(const std::string& base, int64_t unit) {
-    BATON_TRY_ASSIGN(auto weight, loader_.tree_matrix(base + ".weight", unit));
+    BATON_TRY_ASSIGN(auto weight, loader_.tree_matrix(names_.file(base + ".weight"), unit));
     return Linear{.weight = std::move(weight), .bias = {}};
   }
   Result<Linear> float_linear(const std::string& base) {
-    BATON_TRY_ASSIGN(auto weight, loader_.float_matrix(base + ".weight"));
+    BATON_TRY_ASSIGN(auto weight, loader_.float_matrix(names_.file(base + ".weight")));
     return Linear{.weight = std::move(weight), .bias = {}};
   }
 
   Result<AttnResWeights> residual(const std::string& base) {
-    BATON_TRY_ASSIGN(const auto projection, loader_.vector(base + "_proj.weight"));
-    BATON_TRY_ASSIGN(const auto norm, loader_.vector(base + "_norm.weight"));
+    if (names_.gguf) {
+      AttnResWeights weights;
+      BATON_TRY_ASSIGN(weights.weight, values(base));  // the product already
+      return weights;
+    }
+    BATON_TRY_ASSIGN(const auto projection, values(base + "_proj.weight"));
+    BATON_TRY_ASSIGN(const auto norm, values(base + "_norm.weight"));
     return AttnResWeights::make(norm, projection);
   }
 
@@ -92,11 +102,11 @@ class DeepseekModel::Loader {
     MlaWeights weights;
     if (config.q_lora_rank != 0) {
       BATON_TRY_ASSIGN(weights.q_a, linear(name + "q_a_proj"));
-      BATON_TRY_ASSIGN(weights.q_a_norm, loader_.vector(name + "q_a_layernorm.weight"));
+      BATON_TRY_ASSIGN(weights.q_a_norm, values(name + "q_a_layernorm.weight"));
     }
     BATON_TRY_ASSIGN(weights.q_b, linear(name + (config.q_lora_rank != 0 ? "q_b_proj" : "q_proj")));
     BATON_TRY_ASSIGN(weights.kv_a, linear(name + "kv_a_proj_with_mqa"));
-    BATON_TRY_ASSIGN(weights.kv_a_norm, loader_.vector(name + "kv_a_layernorm.weight"));
+    BATON_TRY_ASSIGN(weights.kv_a_norm, values(name + "kv_a_layernorm.weight"));
     BATON_TRY(split_kv_b(name + "kv_b_proj.weight", weights));
     if (config.output_gate) {
       BATON_TRY_ASSIGN(weights.gate, linear(name + "g_proj"));
@@ -111,6 +121,7 @@ class DeepseekModel::Loader {
   Result<void> split_kv_b(const std::string& base, MlaWeights& weights) {
     const MlaConfig& m = config_.mla;
     const int64_t rank = m.kv_lora_rank;
+    if (names_.gguf) return read_kv_b(base, weights);
     BATON_TRY_ASSIGN(const tensor::DType dtype, loader_.dense_dtype(base));
     BATON_TRY_ASSIGN(weights.key_up, loader_.reserve_floats(base, m.heads, rank, m.nope_dim, dtype));
     BATON_TRY_ASSIGN(weights.value_up, loader_.reserve_floats(base, m.heads, m.value_dim, rank, dtype));
@@ -128,6 +139,24 @@ class DeepseekModel::Loader {
     return {};
   }
 
+  // GGUF files hold each head's two matrices, the keys' transposed already: they keep their format.
+  Result<void> read_kv_b(const std::string& base, MlaWeights& weights) {
+    const MlaConfig& m = config_.mla;
+    const std::string name = base.substr(0, base.size() - std::string_view("weight").size());
+    BATON_TRY_ASSIGN(weights.key_up,
+                     loader_.matrices(slices(names_.file(name + "key.weight"), m.heads, m.kv_lora_rank)));
+    BATON_TRY_ASSIGN(weights.value_up,
+                     loader_.matrices(slices(names_.file(name + "value.weight"), m.heads, m.value_dim)));
+    return {};
+  }
+
+  // A tensor [count, rows, in] as `count` matrices.
+  static std::vector<MatrixPart> slices(const std::string& name, int64_t count, int64_t rows) {
+    std::vector<MatrixPart> parts;
+    for (int64_t i = 0; i < count; ++i) parts.push_back({.name = name, .begin = i * rows, .count = rows});
+    return parts;
+  }
+
   Result<KdaWeights> kda(const std::string& name) {
     const KdaConfig& config = *config_.kda;
     KdaWeights weights;
@@ -137,8 +166,11 @@ class DeepseekModel::Loader {
     BATON_TRY_ASSIGN(weights.q_conv, convolution(name + "q_conv1d.weight"));
     BATON_TRY_ASSIGN(weights.k_conv, convolution(name + "k_conv1d.weight"));
     BATON_TRY_ASSIGN(weights.v_conv, convolution(name + "v_conv1d.weight"));
-    BATON_TRY_ASSIGN(weights.a_log, loader_.vector(name + "A_log"));
-    BATON_TRY_ASSIGN(weights.dt_bias, loader_.vector(name + "dt_bias"));
+    BATON_TRY_ASSIGN(weights.a_log, values(name + "A_log"));
+    if (names_.gguf) {
+      for (float& a : weights.a_log) a = std::log(-a);  // the file holds -exp(A_log)
+    }
+    BATON_TRY_ASSIGN(weights.dt_bias, values(name + "dt_bias"));
     BATON_TRY_ASSIGN(weights.f_a, linear(name + "f_a_proj"));
     BATON_TRY_ASSIGN(weights.f_b, linear(name + "f_b_proj"));
     BATON_TRY_ASSIGN(weights.beta, linear(name + "b_proj"));
@@ -148,13 +180,13 @@ class DeepseekModel::Loader {
       BATON_TRY_ASSIGN(weights.gate_a, linear(name + "g_a_proj"));
       BATON_TRY_ASSIGN(weights.gate, linear(name + "g_b_proj"));
     }
-    BATON_TRY_ASSIGN(weights.o_norm, loader_.vector(name + "o_norm.weight"));
+    BATON_TRY_ASSIGN(weights.o_norm, values(name + "o_norm.weight"));
     BATON_TRY_ASSIGN(weights.o, tree_linear(name + "o_proj", config.head_dim));
     return weights;
   }
 
   Result<std::vector<float>> convolution(const std::string& name) {
-    BATON_TRY_ASSIGN(const auto values, loader_.vector(name));
+    BATON_TRY_ASSIGN(const auto values, values(name));
     const KdaConfig& config = *config_.kda;
     std::vector<float> transposed(values.size());
     kernels::transpose_conv(values.data(), int64_t{config.heads} * config.head_dim, config.conv_width,
@@ -168,10 +200,10 @@ class DeepseekModel::Loader {
     BATON_TRY_ASSIGN(weights.q_b, linear(name + "wq_b"));
     BATON_TRY_ASSIGN(weights.k, linear(name + "wk"));
     if (norm != IndexKeyNorm::kNone) {
-      BATON_TRY_ASSIGN(weights.k_norm, loader_.vector(name + "k_norm.weight"));
+      BATON_TRY_ASSIGN(weights.k_norm, values(name + "k_norm.weight"));
     }
     if (norm == IndexKeyNorm::kLayer) {
-      BATON_TRY_ASSIGN(weights.k_norm_bias, loader_.vector(name + "k_norm.bias"));
+      BATON_TRY_ASSIGN(weights.k_norm_bias, values(name + "k_norm.bias"));
     }
     BATON_TRY_ASSIGN(weights.head_weights, float_linear(name + "weights_proj"));
     return weights;
@@ -188,9 +220,11 @@ class DeepseekModel::Loader {
     return weights;
   }
 
-  std::vector<std::string> expert_names(int layer, const std::string& part) const {
-    std::vector<std::string> all;
-    for (int64_t e = 0; e < config_.moe->experts; ++e) all.push_back(names_.expert(layer, e) + part + ".weight");
+  std::vector<MatrixPart> experts(int layer, const std::string& part, int64_t rows) const {
+    const int64_t count = config_.moe->experts;
+    if (names_.gguf) return slices(names_.file(names_.experts(layer) + "experts." + part + ".weight"), count, rows);
+    std::vector<MatrixPart> all;
+    for (int64_t e = 0; e < count; ++e) all.push_back({.name = names_.expert(layer, e) + part + ".weight"});
     return all;
   }
 
@@ -200,19 +234,20 @@ class DeepseekModel::Loader {
     MoeWeights weights;
     BATON_TRY_ASSIGN(weights.router, float_linear(name + "gate"));
     if (config.correction_bias) {
-      BATON_TRY_ASSIGN(weights.correction, loader_.vector(name + "gate.e_score_correction_bias"));
+      BATON_TRY_ASSIGN(weights.correction, values(name + "gate.e_score_correction_bias"));
     }
     if (config.latent != 0) {
       BATON_TRY_ASSIGN(weights.latent_down, linear(name + "routed_expert_down_proj"));
       if (config.latent_norm) {
-        BATON_TRY_ASSIGN(weights.latent_norm, loader_.vector(name + "routed_expert_norm.weight"));
+        BATON_TRY_ASSIGN(weights.latent_norm, values(name + "routed_expert_norm.weight"));
       }
       BATON_TRY_ASSIGN(weights.latent_up, linear(name + "routed_expert_up_proj"));
     }
+    const int64_t width = config.latent != 0 ? config.latent : config_.hidden;
     // An expert is never sliced over ranks (rule 5): its K is summed in sequence.
-    BATON_TRY_ASSIGN(weights.gate, loader_.matrices(expert_names(i, names_.gate)));
-    BATON_TRY_ASSIGN(weights.up, loader_.matrices(expert_names(i, names_.up)));
-    BATON_TRY_ASSIGN(weights.down, loader_.matrices(expert_names(i, names_.down)));
+    BATON_TRY_ASSIGN(weights.gate, loader_.matrices(experts(i, names_.gate, config.intermediate)));
+    BATON_TRY_ASSIGN(weights.up, loader_.matrices(experts(i, names_.up, config.intermediate)));
+    BATON_TRY_ASSIGN(weights.down, loader_.matrices(experts(i, names_.down, width)));
     if (config.shared_experts != 0) {
       BATON_TRY_ASSIGN(weights.shared, mlp(name + "shared_experts."));
     }

@@ -252,7 +252,7 @@ void DeepseekModel::write_logits(std::span<const int32_t> rows, float* logits, C
   }
   scratch_->input.set(wanted, std::ssize(rows), config_.hidden);
   const kernels::MatmulSpec& spec = lm_head_.spec();
-  kernels::matmul(lm_head_, scratch_->input.as(kernels::activation_format(spec.dtype), isa_, pool), nullptr, logits,
+  kernels::matmul(lm_head_, scratch_->input.as(kernels::activation_format(spec.dtype), isa_, pool, lm_head_.static_quant()), nullptr, logits,
                   config_.vocab, pool);
 }
 

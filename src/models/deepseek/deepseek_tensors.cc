@@ -22,9 +22,16 @@ class TableWriter {
   }
 
  private:
-  void vector(const std::string& base, int64_t size) { table_.require(base + ".weight", {size}); }
-  void matrix(const std::string& base, int64_t out, int64_t in) { table_.require_matrix(base + ".weight", {out, in}); }
+  void exact(const std::string& name, std::vector<int64_t> shape) {
+    table_.require(names_.file(name), std::move(shape));
+  }
+  void vector(const std::string& base, int64_t size) { exact(base + ".weight", {size}); }
+  void matrix(const std::string& base, int64_t out, int64_t in) {
+    table_.require_matrix(names_.file(base + ".weight"), {out, in});
+  }
   void residual(const std::string& base) {
+    // A GGUF file holds the product of the two.
+    if (names_.gguf) return exact(base, {config_.hidden});
     table_.require(base + "_proj.weight", {1, config_.hidden});
     vector(base + "_norm", config_.hidden);
   }
@@ -63,7 +70,12 @@ class TableWriter {
     }
     matrix(name + "kv_a_proj_with_mqa", m.kv_lora_rank + m.rope_dim, config_.hidden);
     vector(name + "kv_a_layernorm", m.kv_lora_rank);
-    matrix(name + "kv_b_proj", heads * (m.nope_dim + m.value_dim), m.kv_lora_rank);
+    if (names_.gguf) {
+      exact(name + "kv_b_proj.key.weight", {heads, m.kv_lora_rank, m.nope_dim});
+      exact(name + "kv_b_proj.value.weight", {heads, m.value_dim, m.kv_lora_rank});
+    } else {
+      matrix(name + "kv_b_proj", heads * (m.nope_dim + m.value_dim), m.kv_lora_rank);
+    }
     if (m.output_gate) matrix(name + "g_proj", heads * m.value_dim, config_.hidden);
     matrix(name + "o_proj", config_.hidden, heads * m.value_dim);
   }
@@ -73,10 +85,11 @@ class TableWriter {
     const int64_t heads = k.heads, features = heads * k.head_dim;
     for (const char* part : {"q", "k", "v"}) {
       matrix(name + part + "_proj", features, config_.hidden);
-      table_.require(fmt::format("{}{}_conv1d.weight", name, part), {features, 1, k.conv_width});
+      const std::vector<int64_t> published = {features, 1, k.conv_width}, gguf = {1, features, 1, k.conv_width};
+      exact(fmt::format("{}{}_conv1d.weight", name, part), names_.gguf ? gguf : published);
     }
-    table_.require_padded(name + "A_log", heads);
-    table_.require(name + "dt_bias", {features});
+    table_.require_padded(names_.file(name + "A_log"), heads);
+    exact(name + "dt_bias", {features});
     matrix(name + "f_a_proj", k.head_dim, config_.hidden);
     matrix(name + "f_b_proj", features, k.head_dim);
     matrix(name + "b_proj", heads, config_.hidden);
@@ -95,7 +108,7 @@ class TableWriter {
     matrix(name + "wq_b", int64_t{x.heads} * x.dim, config_.mla.q_lora_rank);
     matrix(name + "wk", x.dim, config_.hidden);
     if (x.key_norm != IndexKeyNorm::kNone) vector(name + "k_norm", x.dim);
-    if (x.key_norm == IndexKeyNorm::kLayer) table_.require(name + "k_norm.bias", {x.dim});
+    if (x.key_norm == IndexKeyNorm::kLayer) exact(name + "k_norm.bias", {x.dim});
     matrix(name + "weights_proj", x.heads, config_.hidden);
   }
 
@@ -110,13 +123,18 @@ class TableWriter {
     const std::string name = names_.experts(i);
     const int64_t width = m.latent != 0 ? m.latent : config_.hidden;
     matrix(name + "gate", m.experts, config_.hidden);
-    if (m.correction_bias) table_.require(name + "gate.e_score_correction_bias", {m.experts});
+    if (m.correction_bias) exact(name + "gate.e_score_correction_bias", {m.experts});
     if (m.latent != 0) {
       matrix(name + "routed_expert_down_proj", m.latent, config_.hidden);
       if (m.latent_norm) vector(name + "routed_expert_norm", m.latent);
       matrix(name + "routed_expert_up_proj", config_.hidden, m.latent);
     }
-    for (int64_t e = 0; e < m.experts; ++e) {
+    if (names_.gguf) {
+      exact(name + "experts.gate_proj.weight", {m.experts, m.intermediate, width});
+      exact(name + "experts.up_proj.weight", {m.experts, m.intermediate, width});
+      exact(name + "experts.down_proj.weight", {m.experts, width, m.intermediate});
+    }
+    for (int64_t e = 0; !names_.gguf && e < m.experts; ++e) {
       const std::string expert = names_.expert(i, e);
       matrix(expert + names_.gate, m.intermediate, width);
       matrix(expert + names_.up, m.intermediate, width);
@@ -126,6 +144,11 @@ class TableWriter {
   }
 
   void ignore(int layer_count) {
+    if (names_.gguf) {
+      table_.ignore("rope_freqs.weight");
+      for (int i = 0; i < config_.draft_layers; ++i) table_.ignore(fmt::format("blk.{}.*", layer_count + i));
+      return;
+    }
     table_.ignore(names_.root + "layers.*.self_attn.rotary_emb.inv_freq");
     if (config_.tied_embeddings) table_.ignore(names_.head + ".weight");
     // Draft layers behind the last, and what images need.
@@ -147,6 +170,9 @@ bool has_prefix(const weights::Checkpoint& checkpoint, const std::string& prefix
 
 DeepseekNames DeepseekNames::of(const weights::Checkpoint& checkpoint, const DeepseekConfig& config) {
   DeepseekNames names;
+  for (const DeepseekLayer& layer : config.layers) names.kda_layers.push_back(layer.kda);
+  names.gguf = checkpoint.format() == weights::Checkpoint::Format::kGguf;
+  if (names.gguf) return names;
   if (has_prefix(checkpoint, "language_model.")) {
     names.root = "language_model.model.";
     names.head = "language_model.lm_head";
