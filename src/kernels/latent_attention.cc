@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <utility>
 
 #include "base/check.h"
 #include "kernels/attention_ops.h"
@@ -48,7 +49,7 @@ struct Shape {
   int64_t panel_floats() const { return int64_t{kTurnedPanel} * dims; }
   int64_t score_floats() const { return int64_t{kTurnedPanel} * kAttentionTile; }
   int64_t thread_floats() const {
-    const int64_t body = kPointerFloats + int64_t{kAttentionTile} * stride + panel_floats() +
+    const int64_t body = 2 * kPointerFloats + int64_t{kAttentionTile} * stride + panel_floats() +
                          int64_t{queries} * stride + 2 * score_floats() + kMergeDepth * state_floats(queries) +
                          2LL * queries;
     return (body + 15) / 16 * 16;
@@ -60,20 +61,22 @@ struct Shape {
 };
 
 struct ThreadScratch {
-  const std::byte** rows;  // [tile] addresses of the tile's latents
-  float* tile;             // [tile][stride]
-  float* panel;            // [dims][64]: the unit's queries, turned
-  float* q;                // [queries][stride]: before that
-  float* turned;           // [tile][64]
-  float* scores;           // [64][tile]
-  float* states;           // [depth] of LaneState
-  float* alpha;            // [queries]
-  int* valid;              // [queries]
+  const std::byte** rows;   // [tile] addresses of the tile's latents
+  const std::byte** ahead;  // [tile] of the next tile's
+  float* tile;              // [tile][stride]
+  float* panel;             // [dims][64]: the unit's queries, turned
+  float* q;                 // [queries][stride]: before that
+  float* turned;            // [tile][64]
+  float* scores;            // [64][tile]
+  float* states;            // [depth] of LaneState
+  float* alpha;             // [queries]
+  int* valid;               // [queries]
 
   static ThreadScratch at(float* base, const Shape& shape) {
     ThreadScratch s;
     s.rows = reinterpret_cast<const std::byte**>(base);
-    s.tile = base + kPointerFloats;
+    s.ahead = s.rows + kAttentionTile;
+    s.tile = base + 2 * kPointerFloats;
     s.panel = s.tile + int64_t{kAttentionTile} * shape.stride;
     s.q = s.panel + shape.panel_floats();
     s.turned = s.q + int64_t{shape.queries} * shape.stride;
@@ -148,9 +151,11 @@ class UnitRunner {
   void run_block(const Block& block) {
     load_queries(block);
     const int lanes = lanes_used(block.last());
+    LatentWalk walk = walk_of(block, {0, lanes});
+    LatentTile tile = walk.next(scratch_.rows);
     int depth = 0;
     for (int lane = 0; lane < lanes; ++lane) {
-      run_lane(block, lane, state(depth++));
+      tile = run_lane(block, lane, walk, tile, state(depth++));
       for (int bits = lane; bits & 1; bits >>= 1) merge_top(depth, block.queries());
     }
     while (depth > 1) merge_top(depth, block.queries());
@@ -159,7 +164,9 @@ class UnitRunner {
 
   void run_single_lane(const Block& block, int lane, LaneState out) {
     load_queries(block);
-    run_lane(block, lane, out);
+    LatentWalk walk = walk_of(block, {lane, lane + 1});
+    const LatentTile tile = walk.next(scratch_.rows);
+    run_lane(block, lane, walk, tile, out);
   }
 
   // Merges the lanes of a split row, in the tree's order, into the first.
@@ -191,31 +198,33 @@ class UnitRunner {
     plan_.latent.turn(scratch_.q, block.queries(), dims, plan_.shape.stride, scratch_.panel);
   }
 
-  void run_lane(const Block& block, int lane, LaneState state) {
+  LatentWalk walk_of(const Block& block, LatentWalk::Lanes lanes) const {
+    const LatentAttentionArgs& args = plan_.args;
+    const int64_t row = block.step_row(0);
+    const std::span<const int32_t> selected =
+        args.selected == nullptr
+            ? std::span<const int32_t>()
+            : std::span(args.selected + row * args.selected_stride, static_cast<size_t>(args.selected_count[row]));
+    return {args.cache, block.slice, lanes, block.last(), selected};
+  }
+
+  // All tiles of the lane, the first in scratch_.rows already; returns the first of a later lane. The rows of the tile
+  // after the present one are known, so that they can be fetched meanwhile.
+  LatentTile run_lane(const Block& block, int lane, LatentWalk& walk, LatentTile tile, LaneState state) {
     const int queries = block.queries();
     std::fill_n(state.m, queries, kEmpty);
     std::fill_n(state.sum, queries, 0.0f);
     std::fill_n(state.o, int64_t{queries} * plan_.shape.padded, 0.0f);
-    const LatentAttentionArgs& args = plan_.args;
-    if (args.selected == nullptr) {
-      DenseLane rows(args.cache, block.slice, lane, block.last());
-      run_tiles(block, rows, state);
-      return;
+    while (tile.count > 0 && tile.lane == lane) {
+      const LatentTile after = walk.next(scratch_.ahead);
+      run_tile(block, tile, after, state);
+      std::swap(scratch_.rows, scratch_.ahead);
+      tile = after;
     }
-    const int64_t row = block.step_row(0);
-    SparseLane rows(args.cache, block.slice, lane, block.last(),
-                    {args.selected + row * args.selected_stride, static_cast<size_t>(args.selected_count[row])});
-    run_tiles(block, rows, state);
+    return tile;
   }
 
-  template <typename Rows>
-  void run_tiles(const Block& block, Rows& rows, LaneState state) {
-    for (LatentTile tile = rows.next(scratch_.rows); tile.count > 0; tile = rows.next(scratch_.rows)) {
-      run_tile(block, tile, state);
-    }
-  }
-
-  void run_tile(const Block& block, LatentTile tile, LaneState state) {
+  void run_tile(const Block& block, LatentTile tile, LatentTile after, LaneState state) {
     const Shape& shape = plan_.shape;
     const bool dense = plan_.args.selected == nullptr;
     // Rows before the tile see nothing of it. (A sparse block has one row, and its tile is all that row's.)
@@ -226,6 +235,7 @@ class UnitRunner {
 
     plan_.latent.load_tile(plan_.args.cache.entry, scratch_.rows, tile.count, shape.stride, scratch_.tile);
     plan_.latent.scores(scratch_.panel, block.queries(), shape.dims, scratch_.tile, shape.stride, tile.count,
+                        {.rows = scratch_.ahead, .count = after.count, .bytes = plan_.args.cache.token_bytes},
                         scratch_.turned, scratch_.scores);
     for (int i = 0; i < queries; ++i) {
       const int64_t seen = block.position(first + i / block.head_count) + 1 - tile.start;

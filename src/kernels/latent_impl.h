@@ -168,13 +168,22 @@ inline __attribute__((always_inline)) void dot_block(const float* rows, int64_t 
   }
 }
 
+inline __attribute__((always_inline)) void fetch_ahead(RowsAhead ahead, int begin, int count) {
+  const int end = begin + count < ahead.count ? begin + count : ahead.count;
+  for (int i = begin; i < end; ++i) {
+    for (int64_t at = 0; at < ahead.bytes; at += 64) __builtin_prefetch(ahead.rows[i] + at, 0, 2);
+  }
+}
+
 // Queries lie in the lanes and latents are spread over them, so that a unit turns its queries once and its latents
 // never.
 // At most 8 rows: more need more addresses than there are registers.
 template <int kC, int kR = Vec::kRows * Vec::kCols / kC < 8 ? Vec::kRows * Vec::kCols / kC : 8>
-inline void turned_scores(const float* panel, int dims, const float* tile, int64_t stride, int count, float* turned) {
-  int t = 0;
+inline void turned_scores(const float* panel, int dims, const float* tile, int64_t stride, int begin, int count,
+                          RowsAhead ahead, float* turned) {
+  int t = begin;
   for (; t + kR <= count; t += kR) {
+    fetch_ahead(ahead, t, kR);
     Vec sum[kR][kC];
     dot_block<kR, kC>(tile + t * stride, stride, dims, panel, sum);
     for (int r = 0; r < kR; ++r) {
@@ -183,31 +192,33 @@ inline void turned_scores(const float* panel, int dims, const float* tile, int64
   }
   if constexpr (kR > 1) {
     if (t < count) {
-      turned_scores<kC, kR / 2>(panel, dims, tile + t * stride, stride, count - t, turned + t * kTurnedPanel);
+      turned_scores<kC, kR / 2>(panel, dims, tile, stride, t, count, ahead, turned);
     }
   }
 }
 
-void latent_scores(const float* panel, int queries, int dims, const float* tile, int stride, int count, float* turned,
-                   float* out) {
+void latent_scores(const float* panel, int queries, int dims, const float* tile, int stride, int count, RowsAhead ahead,
+                   float* turned, float* out) {
   for (int i = 0; i < queries;) {
     const int vectors = (queries - i + 15) / 16;
     if (vectors >= Vec::kCols) {
-      turned_scores<Vec::kCols>(panel + i, dims, tile, stride, count, turned + i);
+      turned_scores<Vec::kCols>(panel + i, dims, tile, stride, 0, count, ahead, turned + i);
       i += 16 * Vec::kCols;
+      ahead.count = 0;  // once is enough
       continue;
     }
     if constexpr (Vec::kCols > 2) {
       if (vectors > 1) {
         if (vectors == 3)
-          turned_scores<3>(panel + i, dims, tile, stride, count, turned + i);
+          turned_scores<3>(panel + i, dims, tile, stride, 0, count, ahead, turned + i);
         else
-          turned_scores<2>(panel + i, dims, tile, stride, count, turned + i);
+          turned_scores<2>(panel + i, dims, tile, stride, 0, count, ahead, turned + i);
         break;
       }
     }
-    turned_scores<1>(panel + i, dims, tile, stride, count, turned + i);
+    turned_scores<1>(panel + i, dims, tile, stride, 0, count, ahead, turned + i);
     i += 16;
+    ahead.count = 0;
   }
   for (int i = 0; i < queries; i += 16) {
     for (int t = 0; t < count; t += 16) {

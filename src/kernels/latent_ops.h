@@ -14,6 +14,13 @@ namespace baton::kernels {
 
 inline constexpr int kTurnedPanel = 64;  // columns of a panel of turned rows, all forms alike
 
+// Rows that are needed next, for the second-level cache.
+struct RowsAhead {
+  const std::byte* const* rows;
+  int count;
+  int64_t bytes;  // of a row
+};
+
 struct LatentOps {
   // One token into its place in the cache. rope: [rope_dim].
   void (*store_latent)(const PagedEntry& entry, const float* latent, const float* rope, std::byte* dst);
@@ -25,9 +32,9 @@ struct LatentOps {
   // are zero.
   void (*turn)(const float* tile, int count, int dims, int stride, float* panels);
   // scores: [64][128], query by position. panel: [dims][64], at most 64 turned queries; tile as above, `count` rows.
-  // turned: [128][64] of scratch.
-  void (*scores)(const float* panel, int queries, int dims, const float* tile, int stride, int count, float* turned,
-                 float* scores);
+  // turned: [128][64] of scratch. Fetches the rows ahead meanwhile.
+  void (*scores)(const float* panel, int queries, int dims, const float* tile, int stride, int count, RowsAhead ahead,
+                 float* turned, float* scores);
   // o: [queries][padded]; valid[i] positions for query i, ascending over i; padded a multiple of 16.
   void (*accumulate)(const float* weights, const int* valid, const float* alpha, int queries, const float* tile,
                      int stride, int padded, float* o);

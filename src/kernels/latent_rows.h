@@ -1,7 +1,8 @@
-// Which cache rows a lane of latent attention visits, tile by tile. Internal to this room.
+// Which cache rows latent attention visits for a row block, lane by lane and tile by tile. Internal to this room.
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -12,19 +13,43 @@
 namespace baton::kernels {
 
 struct LatentTile {
-  int count = 0;      // rows found; 0: the lane has no more
+  int count = 0;  // rows found; 0: no more
+  int lane = 0;
   int64_t start = 0;  // dense: position of the first, the others follow
 };
 
-// Dense: the tiles of a lane's spans, in ascending position, up to `last`.
-class DenseLane {
+// The tiles of lanes [begin, end) up to position `last`, each lane's in ascending position. Dense: 128 positions of the
+// lane's spans; sparse (`selected` not null): 128 selected ones.
+class LatentWalk {
  public:
-  DenseLane(const TokenCacheView& cache, const SequenceSlice& slice, int lane, int64_t last)
-      : cache_(cache), slice_(slice), start_(int64_t{lane} * kAttentionSpan), last_(last) {}
+  struct Lanes {
+    int begin, end;
+  };
+  LatentWalk(const TokenCacheView& cache, const SequenceSlice& slice, Lanes lanes, int64_t last,
+             std::span<const int32_t> selected)
+      : cache_(cache), slice_(slice), lane_(lanes.begin), end_(lanes.end), last_(last), selected_(selected) {
+    enter_lane();
+  }
 
+  // Addresses of the next tile's rows.
   LatentTile next(const std::byte** rows) {
+    for (; lane_ < end_; ++lane_, enter_lane()) {
+      const LatentTile tile = selected_.data() == nullptr ? next_dense(rows) : next_selected(rows);
+      if (tile.count > 0) return tile;
+    }
+    return {};
+  }
+
+ private:
+  void enter_lane() {
+    start_ = int64_t{lane_} * kAttentionSpan;
+    cursor_ = 0;
+  }
+
+  LatentTile next_dense(const std::byte** rows) {
     if (start_ > last_) return {};
     const LatentTile tile = {.count = static_cast<int>(std::min<int64_t>(kAttentionTile, last_ + 1 - start_)),
+                             .lane = lane_,
                              .start = start_};
     int64_t index = start_ / cache_.block_size;
     int64_t offset = start_ % cache_.block_size;
@@ -38,27 +63,14 @@ class DenseLane {
     return tile;
   }
 
- private:
-  const TokenCacheView& cache_;
-  const SequenceSlice& slice_;
-  int64_t start_;
-  const int64_t last_;
-};
-
-// Sparse: the selected positions of a lane's spans, ascending, 128 a tile.
-class SparseLane {
- public:
-  SparseLane(const TokenCacheView& cache, const SequenceSlice& slice, int lane, int64_t last,
-             std::span<const int32_t> selected)
-      : cache_(cache), slice_(slice), lane_(lane), last_(last), selected_(selected) {}
-
-  LatentTile next(const std::byte** rows) {
-    LatentTile tile;
+  LatentTile next_selected(const std::byte** rows) {
+    LatentTile tile = {.lane = lane_};
     while (tile.count < kAttentionTile && cursor_ < selected_.size()) {
       const int64_t position = selected_[cursor_];
       const int64_t span = position / kAttentionSpan;
-      if (span % kAttentionLanes != lane_) {
-        skip_to((span + (lane_ - span % kAttentionLanes + kAttentionLanes) % kAttentionLanes) * kAttentionSpan);
+      const int64_t ahead = (lane_ - span % kAttentionLanes + kAttentionLanes) % kAttentionLanes;
+      if (ahead != 0) {
+        skip_to((span + ahead) * kAttentionSpan);
         continue;
       }
       BATON_CHECK(position >= 0 && position <= last_, "selected position {} of a row at {}", position, last_);
@@ -69,7 +81,6 @@ class SparseLane {
     return tile;
   }
 
- private:
   void skip_to(int64_t position) {
     const auto from = selected_.begin() + static_cast<std::ptrdiff_t>(cursor_);
     cursor_ = static_cast<size_t>(std::lower_bound(from, selected_.end(), position) - selected_.begin());
@@ -77,9 +88,11 @@ class SparseLane {
 
   const TokenCacheView& cache_;
   const SequenceSlice& slice_;
-  const int lane_;
+  int lane_;
+  const int end_;
   const int64_t last_;
-  const std::span<const int32_t> selected_;
+  const std::span<const int32_t> selected_;  // null data: dense
+  int64_t start_ = 0;
   size_t cursor_ = 0;
 };
 
