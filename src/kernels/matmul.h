@@ -166,7 +166,8 @@ void matmul(const PackedMatrix& w, const ActivationBuffer& x, const float* bias,
 
 // Several matrices of one shape and format, each over its own consecutive rows of x and y: experts over sorted tokens.
 // A row has the bits that `matmul` of it alone would give. All groups share one pass over the threads, cut so that
-// threads get equal work however rows are spread. Groups may have no rows and may leave rows of y untouched.
+// threads get equal work however rows are spread. Rows of y that are in no group stay as they are. Each thread walks
+// the list, so give it only experts that have rows. int8_static: all of one StaticQuant, that of x.
 struct MatmulGroup {
   const PackedMatrix* w = nullptr;
   int64_t row_begin = 0;

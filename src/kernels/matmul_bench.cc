@@ -2,7 +2,7 @@
 // second), each beside what this machine can do, measured in the same run: reading memory, and vpdpbusd or fma in
 // registers. Weights of one row's run are larger than the caches.
 //
-// Then experts and heads, as decode and absorbed MLA call them.
+// Packing is one thread's. Then experts and heads, as decode and absorbed MLA call them.
 //
 //   matmul_bench [--threads N] [--isa NAME] [--filter TEXT|experts|heads] [--outputs N] [--features K]
 //   [--working-set-mb N]
@@ -165,6 +165,10 @@ void bench_format(DType dtype, KOrder order, const Options& options, const Limit
     });
   };
   const double one = static_cast<double>(bytes) / run(1, options.working_set_mb == 0 ? 200 : 5, copies.size());
+  const auto rows = random_rows(dtype, outputs * features);
+  auto unpacked = PackedMatrix::reserve(spec);
+  if (!unpacked) return;
+  const double pack_seconds = best_seconds(3, [&] { unpacked->pack_rows(0, outputs, rows.data()); });
   const double operations = 2.0 * static_cast<double>(outputs * features);
   const double eight = operations * 8 * static_cast<double>(copies.size()) / run(8, 2, copies.size());
   const double many = operations * kManyRows / run(kManyRows, 3, 1);
@@ -172,9 +176,11 @@ void bench_format(DType dtype, KOrder order, const Options& options, const Limit
   const double peak = format == ActivationFormat::kBF16  ? limits.bf16
                       : format == ActivationFormat::kF32 ? limits.f32
                                                          : limits.int8;
-  fmt::print("{:12} {:10} 1 row {:6.1f} GB/s {:4.0f} %   8 rows {:7.1f} GOP/s   512 rows {:7.1f} GOP/s {:4.0f} %\n",
-             tensor::dtype_name(dtype), order == KOrder::kTree ? "tree" : "sequential", one / 1e9,
-             100 * one / limits.read, eight / 1e9, many / 1e9, 100 * many / peak);
+  fmt::print(
+      "{:12} {:10} 1 row {:6.1f} GB/s {:4.0f} %   8 rows {:7.1f} GOP/s   512 rows {:7.1f} GOP/s {:4.0f} %   "
+      "pack {:4.1f} GB/s\n",
+      tensor::dtype_name(dtype), order == KOrder::kTree ? "tree" : "sequential", one / 1e9, 100 * one / limits.read,
+      eight / 1e9, many / 1e9, 100 * many / peak, static_cast<double>(rows.size()) / pack_seconds / 1e9);
 }
 
 // A step of decode over experts: 8 of 64 matrices of 2048 x 2048, one row each, in one call; and in a call each.

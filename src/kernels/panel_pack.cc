@@ -1,6 +1,5 @@
 #include "kernels/panel_pack.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -142,12 +141,15 @@ int64_t pack_fp8_row(DType dtype, int64_t features, std::byte* panel, int row, c
 void pack_channel_row(DType dtype, int64_t features, std::byte* panel, int row, const std::byte* bytes) {
   const bool nibbles = dtype == DType::kInt4Channel;
   const int64_t row_bytes = nibbles ? features / 2 : features;
-  std::byte* to = panel + row * 4;
-  for (int64_t i = 0; i < row_bytes; i += 4, to += 64) {
-    uint32_t word = 0;
-    std::memcpy(&word, bytes + i, static_cast<size_t>(std::min<int64_t>(4, row_bytes - i)));
-    store32(to, nibbles ? nibble_line(word ^ 0x88888888u) : word ^ 0x80808080u);
-  }
+  const auto pack = [&](int64_t i, uint32_t word) {
+    store32(panel + i * 16 + row * 4, nibbles ? nibble_line(word ^ 0x88888888u) : word ^ 0x80808080u);
+  };
+  int64_t i = 0;
+  for (; i + 4 <= row_bytes; i += 4) pack(i, load32(bytes + i));
+  if (i == row_bytes) return;
+  uint32_t word = 0;
+  std::memcpy(&word, bytes + i, static_cast<size_t>(row_bytes - i));
+  pack(i, word);
 }
 
 // The element size as a constant: a copy of known size is one move.
