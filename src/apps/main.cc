@@ -9,6 +9,7 @@
 #include "apps/ask_command.h"
 #include "apps/make_checkpoint_command.h"
 #include "apps/proxy_command.h"
+#include "apps/quantize_command.h"
 #include "apps/serve/serve_command.h"
 
 namespace {
@@ -16,11 +17,12 @@ namespace {
 constexpr std::string_view kUsage =
     "usage: baton <command> [options]\n"
     "\n"
-    "  serve MODEL   an engine with its OpenAI-compatible server; MODEL is a GGUF file, a folder or a cached id\n"
-    "  proxy         the proxy in front of prefill and decode engines\n"
-    "  ask QUESTION  one question to a server, the answer streamed, and what it took\n"
-    "  make-checkpoint   a random checkpoint of a model family, at any size\n"
-    "  version       this version\n"
+    "  serve MODEL      an engine with its OpenAI-compatible server; MODEL is a GGUF file, a folder or a cached id\n"
+    "  proxy            the proxy in front of prefill and decode engines\n"
+    "  ask QUESTION     one question to a server, the answer streamed, and what it took\n"
+    "  quantize IN OUT  a checkpoint of floats in one of the published quantised forms\n"
+    "  make-checkpoint  a random checkpoint of a model family, at any size\n"
+    "  version          this version\n"
     "\n"
     "`baton <command> --help` tells a command's options.\n";
 
@@ -34,6 +36,7 @@ int main(int argc, char** argv) {
   if (command == "serve") return baton::apps::serve_command(count, arguments, program == "vllm");
   if (command == "proxy") return baton::apps::proxy_command(count, arguments);
   if (command == "ask") return baton::apps::ask_command(count, arguments);
+  if (command == "quantize") return baton::apps::quantize_command(count, arguments);
   if (command == "make-checkpoint") return baton::apps::make_checkpoint_command(count, arguments);
   if (command == "version" || command == "--version" || command == "-v") {
     fmt::print("{}\n", BATON_VERSION);

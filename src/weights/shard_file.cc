@@ -59,17 +59,27 @@ Result<void> ShardFile::commit() {
   return fail(Code::kResourceExhausted, "can't write {}: {}", path_, std::strerror(reason));
 }
 
-Result<std::vector<Shard>> split_into_shards(std::span<const TensorDecl> tensors, int64_t shard_bytes) {
+Result<std::vector<Shard>> split_into_shards(std::span<const TensorDecl> tensors, int64_t shard_bytes,
+                                             std::span<const size_t> keep_together) {
   std::vector<Shard> shards(1);
   int64_t held = 0;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    BATON_TRY_ASSIGN(const int64_t bytes, tensor_bytes(tensors[i].dtype, tensors[i].shape));
+  size_t group = 0;
+  for (size_t begin = 0; begin < tensors.size();) {
+    while (group < keep_together.size() && keep_together[group] <= begin) ++group;
+    const size_t next = group < keep_together.size() ? keep_together[group] : tensors.size();
+    const size_t end = keep_together.empty() ? begin + 1 : next;
+    int64_t bytes = 0;
+    for (size_t i = begin; i < end; ++i) {
+      BATON_TRY_ASSIGN(const int64_t more, tensor_bytes(tensors[i].dtype, tensors[i].shape));
+      bytes += more;
+    }
     if (held > 0 && held + bytes > shard_bytes) {
-      shards.push_back({.file_name = "", .begin = i, .end = i, .layout = {}});
+      shards.push_back({.file_name = "", .begin = begin, .end = begin, .layout = {}});
       held = 0;
     }
     held += bytes;
-    shards.back().end = i + 1;
+    shards.back().end = end;
+    begin = end;
   }
   for (size_t i = 0; i < shards.size(); ++i) {
     Shard& shard = shards[i];

@@ -41,8 +41,10 @@ struct Shard {
   size_t begin = 0, end = 0;  // of the tensors
   SafetensorsLayout layout;
 };
-// Tensors in order, a new file before the one that would pass `shard_bytes` of data.
-Result<std::vector<Shard>> split_into_shards(std::span<const TensorDecl> tensors, int64_t shard_bytes);
+// Tensors in order, a new file before the one that would pass `shard_bytes` of data. keep_together: indices of tensors
+// that begin a group which stays in one file, ascending; empty: each by itself.
+Result<std::vector<Shard>> split_into_shards(std::span<const TensorDecl> tensors, int64_t shard_bytes,
+                                             std::span<const size_t> keep_together = {});
 
 // The text of model.safetensors.index.json.
 std::string shard_index_json(std::span<const TensorDecl> tensors, std::span<const Shard> shards);
