@@ -92,6 +92,19 @@ def gguf_tokenizer(folder):
             seeds.put("\n".join(lines + [""] + merges + ["", "Hello  world, don't 123 <s> é 你好"]))
 
 
+def tiktoken(folder):
+    """Few ranks behind the 256 bytes ("+"), the whole small file, and lines that are refused."""
+    seeds = Seeds(folder, "tiktoken_fuzz")
+    lines = (DATA / "tokenizers/kimi_tiktoken/tiktoken.model").read_text().split("\n")
+    text = "Hello  WORLD don't 123中文 é 你好 [EOS] <|open|>"
+    for count in (0, 3, 40):
+        seeds.put("+" + "\n".join(lines[256 : 256 + count]) + "\n\n" + text)
+    seeds.put("\n".join(lines[:300]) + "\n\n" + text)
+    for line in ("YWI= 256", "YWI=256", "YWI 256", "YWJ= 256", "YWI= 0256", "YWI= 99999999", "YQ== 256", "YWI= 255\r"):
+        seeds.put("+" + line + "\n\n" + text)
+    seeds.words(["YWI=", " 256", "<|reserved_token_256|>", "\r\n"])
+
+
 def sentencepiece(folder):
     seeds = Seeds(folder, "sentencepiece_fuzz")
 
@@ -172,7 +185,7 @@ def safetensors(folder):
 
 def main():
     build, folder = Path(sys.argv[1]), Path(sys.argv[2])
-    for make in (tokenizer_json, gguf_tokenizer, sentencepiece, http, sse, chat_template, ordered_json, safetensors):
+    for make in (tokenizer_json, gguf_tokenizer, tiktoken, sentencepiece, http, sse, chat_template, ordered_json, safetensors):
         make(folder)
     subprocess.run([build / "src/wire/wire_fuzz_seeds", folder / "wire_fuzz"], check=True)
     subprocess.run([build / "src/weights/weights_fuzz_seeds", folder], check=True)

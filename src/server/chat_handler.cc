@@ -26,11 +26,11 @@ Parsed<ChatRequest> parse_chat(ServerContext& context, const Json& body) {
   BATON_PARSE(request.tools, parse_tool_use(options, body, prefill_only));
   BATON_PARSE(const auto include_reasoning, get_bool(body, "include_reasoning"));
   request.include_reasoning = include_reasoning.value_or(true);
-  BATON_PARSE(auto rendered, render_chat(context, body, request.tools.hide_tools));
-  request.prompt.text = std::move(rendered.text);
+  BATON_PARSE(const auto rendered, render_chat(context, body, request.tools.hide_tools));
+  request.prompt.text = text::join_segments(rendered.segments);
   request.thinking = rendered.thinking;
   BATON_PARSE(request.prompt.ids,
-              encode_prompt(context, request.prompt.text, request.fields.add_special_tokens.value_or(false)));
+              encode_chat(context, rendered.segments, request.fields.add_special_tokens.value_or(false)));
   if (const auto keep = request.fields.truncate_prompt_tokens) {
     const size_t kept = *keep < 0 ? context.engine.config().max_model_len : static_cast<size_t>(*keep);
     auto& ids = request.prompt.ids;

@@ -1,8 +1,7 @@
 #include "server/chat_request.h"
 
-#include <cstring>
-
 #include "server/tool_use.h"
+#include "text/chat_template.h"
 
 namespace baton::server {
 namespace {
@@ -53,7 +52,9 @@ Parsed<Json> parse_messages(const Json& body) {
     if (message.contains("content")) {
       BATON_PARSE(message["content"], flatten_content(message["content"], i));
     }
-    if (message["role"] != "assistant" && (!message.contains("content") || message["content"].is_null())) {
+    const bool declares_tools = message["role"] == "system" && message.contains("tools");
+    if (message["role"] != "assistant" && !declares_tools &&
+        (!message.contains("content") || message["content"].is_null())) {
       return std::unexpected(bad_request(fmt::format("'{}.content' is required", where), where + ".content"));
     }
     if (message["role"] == "assistant" && (!message.contains("content") || message["content"].is_null())) {
@@ -70,15 +71,6 @@ Parsed<Json> parse_messages(const Json& body) {
   return messages;
 }
 
-// Where the last `needle` in the text ends: the first one of the text read backwards. memmem is linear in both; rfind
-// isn't, where much of a long needle is found often.
-std::optional<size_t> end_of_last(const std::string& text, const std::string& needle) {
-  const std::string backwards(text.rbegin(), text.rend()), wanted(needle.rbegin(), needle.rend());
-  const void* found = memmem(backwards.data(), backwards.size(), wanted.data(), wanted.size());
-  if (found == nullptr) return std::nullopt;
-  return text.size() - static_cast<size_t>(static_cast<const char*>(found) - backwards.data());
-}
-
 void set_special_token(const ServerContext& context, Json& variables, const char* name, std::optional<TokenId> id) {
   variables[name] = id ? std::string(context.tokenizer.token_spelling(*id)) : std::string();
 }
@@ -86,20 +78,20 @@ void set_special_token(const ServerContext& context, Json& variables, const char
 }  // namespace
 
 Parsed<RenderedChat> render_chat(const ServerContext& context, const Json& body, bool hide_tools) {
-  const text::ChatTemplate* chat_template = context.chat_template;
-  std::unique_ptr<text::ChatTemplate> own;
+  const text::ChatFormat* format = context.chat_format;
+  std::unique_ptr<text::ChatFormat> own;
   BATON_PARSE(const auto request_template, get_string(body, "chat_template"));
   if (request_template) {
     if (!context.options.trust_request_chat_template) {
       return std::unexpected(bad_request(
           "Chat template is passed with request, but --trust-request-chat-template is not set.", "chat_template"));
     }
-    auto parsed = text::parse_chat_template(*request_template);
+    auto parsed = text::make_jinja_chat_format(*request_template);
     if (!parsed) return std::unexpected(to_api_error(parsed.error(), "chat_template"));
     own = std::move(*parsed);
-    chat_template = own.get();
+    format = own.get();
   }
-  if (chat_template == nullptr) {
+  if (format == nullptr) {
     return std::unexpected(bad_request(
         "this model has no chat template: start the server with --chat-template FILE, or use /v1/completions"));
   }
@@ -130,6 +122,11 @@ Parsed<RenderedChat> render_chat(const ServerContext& context, const Json& body,
     variables["reasoning_effort"] = *effort;
     if (!variables.contains("enable_thinking")) variables["enable_thinking"] = *effort != "none";
   }
+  if (format->name() != "jinja") {  // no template is told of them in other servers
+    for (const char* name : {"tool_choice", "response_format"}) {
+      if (const auto it = body.find(name); it != body.end() && !it->is_null()) variables[name] = *it;
+    }
+  }
   for (const char* name : {"tools", "documents"}) {
     const auto it = body.find(name);
     if (it == body.end() || it->is_null()) continue;
@@ -137,13 +134,8 @@ Parsed<RenderedChat> render_chat(const ServerContext& context, const Json& body,
     if (!it->empty() && !(hide_tools && std::string_view(name) == "tools")) variables[name] = *it;
   }
   const std::optional<bool> thinking = thinking_of(variables);
-  std::string final_text;
-  if (continues) {
-    const Json& last = messages.back();
-    if (!last["content"].is_string()) {
-      return std::unexpected(bad_request("`continue_final_message` needs a final message with text", "messages"));
-    }
-    final_text = last["content"].get<std::string>();
+  if (continues && !messages.back()["content"].is_string()) {
+    return std::unexpected(bad_request("`continue_final_message` needs a final message with text", "messages"));
   }
   variables["messages"] = std::move(messages);
   variables["add_generation_prompt"] = continues ? false : generation_prompt.value_or(true);
@@ -151,22 +143,17 @@ Parsed<RenderedChat> render_chat(const ServerContext& context, const Json& body,
   const auto eos = context.tokenizer.eos_ids();
   set_special_token(context, variables, "eos_token", eos.empty() ? std::nullopt : std::optional(eos.front()));
 
-  auto rendered = chat_template->render(variables);
+  auto rendered = format->render({.variables = std::move(variables), .continue_final_message = continues});
   if (!rendered) return std::unexpected(to_api_error(rendered.error(), "messages"));
-  if (continues) {
-    // What the template puts behind the last message (its end marker) is cut off.
-    const size_t trimmed = final_text.find_last_not_of(" \t\r\n");
-    const std::string needle = trimmed == std::string::npos ? final_text : final_text.substr(0, trimmed + 1);
-    const std::optional<size_t> end = end_of_last(*rendered, needle);
-    if (!end) {
-      return std::unexpected(bad_request(
-          "continue_final_message is set but the final message does not appear in the chat after applying the chat "
-          "template",
-          "continue_final_message"));
-    }
-    rendered->resize(*end);
-  }
   return RenderedChat{std::move(*rendered), thinking};
+}
+
+Parsed<std::vector<TokenId>> encode_chat(const ServerContext& context, const std::vector<text::ChatSegment>& segments,
+                                         bool add_special_tokens) {
+  size_t bytes = 0;
+  for (const text::ChatSegment& segment : segments) bytes += segment.text.size();
+  if (auto fits = check_prompt_size(context, bytes); !fits) return std::unexpected(fits.error());
+  return text::encode_segments(context.tokenizer, segments, add_special_tokens);
 }
 
 }  // namespace baton::server

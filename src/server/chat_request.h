@@ -7,12 +7,15 @@
 namespace baton::server {
 
 struct RenderedChat {
-  std::string text;
+  std::vector<text::ChatSegment> segments;
   std::optional<bool> thinking;  // as the template's variables say it
 };
 
-// Renders the prompt of a body with "messages" (chat completions and /tokenize share this). `hide_tools`: the
-// template does not see them.
+// The prompt of a body with "messages" (chat completions and /tokenize share this), by the checkpoint's chat format.
+// `hide_tools`: the format does not see them.
 Parsed<RenderedChat> render_chat(const ServerContext& context, const Json& body, bool hide_tools = false);
+// Its tokens; refused before tokenising where they can't fit the context.
+Parsed<std::vector<TokenId>> encode_chat(const ServerContext& context, const std::vector<text::ChatSegment>& segments,
+                                         bool add_special_tokens);
 
 }  // namespace baton::server

@@ -132,7 +132,7 @@ Result<std::unique_ptr<OpenAiServer>> OpenAiServer::start(net::asio::any_io_exec
   auto http_options = options.http;
   server->context_.reset(new ServerContext{.engine = parts.engine,
                                            .tokenizer = parts.tokenizer,
-                                           .chat_template = parts.chat_template,
+                                           .chat_format = parts.chat_format,
                                            .metrics_registry = parts.metrics,
                                            .options = std::move(options),
                                            .metrics = ServerMetrics(parts.metrics)});

@@ -15,7 +15,7 @@ class OpenAiServer {
   struct Parts {
     engine::Engine& engine;
     const text::Tokenizer& tokenizer;
-    const text::ChatTemplate* chat_template = nullptr;
+    const text::ChatFormat* chat_format = nullptr;
     MetricRegistry& metrics;
   };
   static Result<std::unique_ptr<OpenAiServer>> start(net::asio::any_io_executor executor, Parts parts,

@@ -41,16 +41,19 @@ std::string ServerContext::request_id(const net::HttpRequest& request, const std
   return fmt::format("{:08x}{:08x}{:08x}{:08x}", device(), device(), device(), device());
 }
 
+Parsed<void> check_prompt_size(const ServerContext& context, size_t text_bytes) {
+  if (text_bytes <= context.longest_text_bytes()) return {};
+  const int64_t at_least = static_cast<int64_t>(text_bytes) / context.longest_token_bytes;
+  return std::unexpected(bad_request(
+      fmt::format("This model's maximum context length is {} tokens. However, your request has at least {} input "
+                  "tokens ({} bytes of text). Please reduce the length of the input messages.",
+                  context.engine.config().max_model_len, at_least, text_bytes),
+      "input_tokens"));
+}
+
 Parsed<std::vector<TokenId>> encode_prompt(const ServerContext& context, std::string_view text,
                                            bool add_special_tokens) {
-  if (text.size() > context.longest_text_bytes()) {
-    const int64_t at_least = static_cast<int64_t>(text.size()) / context.longest_token_bytes;
-    return std::unexpected(bad_request(
-        fmt::format("This model's maximum context length is {} tokens. However, your request has at least {} input "
-                    "tokens ({} bytes of text). Please reduce the length of the input messages.",
-                    context.engine.config().max_model_len, at_least, text.size()),
-        "input_tokens"));
-  }
+  if (auto fits = check_prompt_size(context, text.size()); !fits) return std::unexpected(fits.error());
   return context.tokenizer.encode(text, {.add_special_tokens = add_special_tokens});
 }
 

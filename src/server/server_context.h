@@ -16,7 +16,7 @@
 #include "server/live_requests.h"
 #include "server/marker_tokens.h"
 #include "server/request_fields.h"
-#include "text/chat_template.h"
+#include "text/chat_format.h"
 #include "text/tokenizer.h"
 
 namespace baton::server {
@@ -59,7 +59,7 @@ struct ServerMetrics {
 struct ServerContext {
   engine::Engine& engine;
   const text::Tokenizer& tokenizer;
-  const text::ChatTemplate* chat_template;  // null: the checkpoint has none
+  const text::ChatFormat* chat_format;  // null: the checkpoint has none
   MetricRegistry& metrics_registry;
   ServerOptions options;
   ServerMetrics metrics;
@@ -80,6 +80,8 @@ struct ServerContext {
   std::string request_id(const net::HttpRequest& request, const std::optional<std::string>& in_body);
 };
 
+// Refuses a text that can't fit the context, whatever tokens it becomes.
+Parsed<void> check_prompt_size(const ServerContext& context, size_t text_bytes);
 // Tokenises for a prompt, unless the text can't fit the context anyway.
 Parsed<std::vector<TokenId>> encode_prompt(const ServerContext& context, std::string_view text,
                                            bool add_special_tokens);

@@ -13,17 +13,15 @@ Parsed<Json> tokenize(ServerContext& context, const net::HttpRequest& request) {
   BATON_PARSE(const auto add_special, get_bool(body, "add_special_tokens"));
   BATON_PARSE(const auto with_strings, get_bool(body, "return_token_strs"));
 
-  std::string prompt;
-  const bool chat = body.contains("messages");
-  if (chat) {
-    BATON_PARSE(auto rendered, render_chat(context, body));
-    prompt = std::move(rendered.text);
+  std::vector<TokenId> ids;
+  if (body.contains("messages")) {
+    BATON_PARSE(const auto rendered, render_chat(context, body));
+    ids = text::encode_segments(context.tokenizer, rendered.segments, add_special.value_or(false));
   } else {
-    BATON_PARSE(auto given, get_string(body, "prompt"));
-    if (!given) return std::unexpected(bad_request("'prompt' or 'messages' is required", "prompt"));
-    prompt = std::move(*given);
+    BATON_PARSE(const auto prompt, get_string(body, "prompt"));
+    if (!prompt) return std::unexpected(bad_request("'prompt' or 'messages' is required", "prompt"));
+    ids = context.tokenizer.encode(*prompt, {.add_special_tokens = add_special.value_or(true)});
   }
-  const auto ids = context.tokenizer.encode(prompt, {.add_special_tokens = add_special.value_or(!chat)});
   Json answer;
   answer["count"] = ids.size();
   answer["max_model_len"] = context.engine.config().max_model_len;

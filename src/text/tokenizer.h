@@ -17,6 +17,7 @@ namespace baton::text {
 struct EncodeOptions {
   bool add_special_tokens = true;    // BOS/EOS as the tokenizer's own configuration says
   bool parse_special_tokens = true;  // "<|im_end|>" in the text becomes that token (as transformers does)
+  bool parse_added_tokens = true;    // so do added tokens that are not special; false: no text becomes an added token
 };
 
 class Tokenizer {
@@ -53,7 +54,10 @@ struct GgufTokenizerData {
   std::string chat_template;
 };
 Result<std::unique_ptr<Tokenizer>> make_gguf_tokenizer(const GgufTokenizerData& data);
-// A folder with tokenizer.json (and tokenizer_config.json), or tokenizer.model (SentencePiece).
-Result<std::unique_ptr<Tokenizer>> load_tokenizer_folder(const std::string& folder);
+// A folder with, in the order of preference, tokenizer.json, tiktoken.model (Kimi) or tokenizer.model (SentencePiece),
+// each beside tokenizer_config.json.
+enum class TokenizerKind { kAny, kKimiTiktoken };
+Result<std::unique_ptr<Tokenizer>> load_tokenizer_folder(const std::string& folder,
+                                                         TokenizerKind kind = TokenizerKind::kAny);
 
 }  // namespace baton::text

@@ -45,3 +45,15 @@ INVALID = [
     ["ab", 0xFF, "cd"], [0x80], [0xC3], ["x", 0xE2, 0x82], ["x", 0xE2, 0x82, " y"], [0xF0, 0x9F, 0x98], ["é", 0xC3, "("],
     [0xED, 0xA0, 0x80, "surrogate"], [0xC0, 0xAF], [0xF5, 0x80], ["你", 0xE5, 0xA5, "好"], [" ", 0xFE, " ", 0xFF, " "],
 ]
+
+# What Kimi's pattern decides: Han among other scripts, cases, marks, contractions, digits, white space, added tokens.
+KIMI_TEXTS = [
+    " 中文", "\u3000中", " ⺀x", "中⺀", "!⺀", "1〇〇〇", "x々y", "々x", "A中B", "中A's", "한국ABC", "ABC한국DEF", "あい中う", "カタカナー中", "中文字。日本語です",
+    "０１２３", "!\n/x", "\x1c\x1c a", "\u0301A!", "!\u0301", "!!\u0301", "'llama", "1's", "don't DON'T don'T it'ſ IT'S we'LL we'lL", "camelCase HTMLParser XMLHttpRequest iPhone15Pro",
+    "ǅungla ǅUNGLA ʰʲʷ aʰA", "e\u0301E\u0301e", "\u0301\u0302\u0303", " \u0301x", "\n\u0301x", "นี่คือข้อความภาษาไทยที่ยาวกว่าเดิม", "ภาษาไทยABCภาษา",
+    "हिन्दी में लिखा हुआ वाक्य", "日本語とEnglishとหลายภาษา混在text", "你好world再见World2024年", "３．１４１５９２６", "12345678901234567890", "1234a5678b", "٠١٢٣٤٥٦٧٨٩", "Ⅷ½²",
+    "👨‍👩‍👧‍👦👩🏽‍💻🏴󠁧󠁢󠁥󠁮󠁧󠁿", "a👍🏿b", "\t\tx\t y", "a\t\n\tb", "\r\n\r\n x", "x \n \n y", "  \n\n  ", "a\u2028b\u2029\u2029c", "a\u00a0\u00a0b", "\u0085\u0085x",
+    "foo_bar __init__ ->x ::y //z", "...\n\n...\r\n", "!?\n!?", " - x\n - y", "“中文”‘引号’", "（全角）｛括号｝", "中\n\n文", "中 文　字", "ㄅㄆㄇ㐀㐁𠀀𠀁𪜀", "𰻝𰻞𱍊", "\U0002EBF0\U0002EE5D", "\u2FFC\u31EF",
+    "[BOS]hi[EOS]", "a[EOS", "[EOS]]", "<|open|>message role=\"user\"<|sep|>hi<|close|>message<|sep|><|end_of_msg|>", "<|open|", "<think>x</think>", "<|reserved_token_3010|>x", "<|reserved_token_163600|> y",
+    "[start_header_id][EOT][end_header_id]", "  [EOS]  ", "x \n[EOS]\n y", "中[EOS]文", "<|media_begin|>image<|media_content|><|media_pad|><|media_end|>", "<osagent_mode>", "[PAD][UNK]",
+]

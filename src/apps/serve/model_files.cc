@@ -92,6 +92,16 @@ Result<std::string> folder_template(const weights::Checkpoint& checkpoint) {
   return std::string();
 }
 
+std::string native_format(const weights::Checkpoint& checkpoint, const std::string& tokenizer_mode, bool has_template,
+                          const text::Tokenizer& tokenizer) {
+  const fs::path path = fs::path(checkpoint.path()).lexically_normal();
+  return text::native_chat_format_name({.model_type = string_of(checkpoint.config(), "model_type"),
+                                        .tokenizer_mode = tokenizer_mode,
+                                        .model_name = (path.has_filename() ? path : path.parent_path()).filename(),
+                                        .has_template = has_template},
+                                       tokenizer);
+}
+
 void add_eos(std::vector<TokenId>& ids, const json& config) {
   const auto it = config.find("eos_token_id");
   if (it == config.end()) return;
@@ -104,7 +114,8 @@ void add_eos(std::vector<TokenId>& ids, const json& config) {
 
 }  // namespace
 
-Result<ModelFiles> load_model_files(const weights::Checkpoint& checkpoint, const std::string& chat_template_file) {
+Result<ModelFiles> load_model_files(const weights::Checkpoint& checkpoint, const std::string& chat_template_file,
+                                    const std::string& tokenizer_mode) {
   ModelFiles files;
   std::string source;
   if (checkpoint.format() == weights::Checkpoint::Format::kGguf) {
@@ -112,7 +123,8 @@ Result<ModelFiles> load_model_files(const weights::Checkpoint& checkpoint, const
     BATON_TRY_ASSIGN(files.tokenizer, text::make_gguf_tokenizer(data));
     source = data.chat_template;
   } else {
-    BATON_TRY_ASSIGN(files.tokenizer, text::load_tokenizer_folder(checkpoint.path()));
+    const auto kind = tokenizer_mode == "kimi_k3" ? text::TokenizerKind::kKimiTiktoken : text::TokenizerKind::kAny;
+    BATON_TRY_ASSIGN(files.tokenizer, text::load_tokenizer_folder(checkpoint.path(), kind));
     BATON_TRY_ASSIGN(source, folder_template(checkpoint));
     files.generation_config = checkpoint.generation_config();
     add_eos(files.eos_token_ids, checkpoint.generation_config());
@@ -125,11 +137,15 @@ Result<ModelFiles> load_model_files(const weights::Checkpoint& checkpoint, const
 
   if (!chat_template_file.empty()) {
     BATON_TRY_ASSIGN(source, read_text_file(chat_template_file));
+  } else if (const std::string native = native_format(checkpoint, tokenizer_mode, !source.empty(), *files.tokenizer);
+             !native.empty()) {
+    BATON_TRY_ASSIGN(files.chat_format, text::make_native_chat_format(native));
+    return files;
   }
   if (source.empty()) return files;
-  auto parsed = text::parse_chat_template(source);
+  auto parsed = text::make_jinja_chat_format(source);
   if (parsed) {
-    files.chat_template = std::move(*parsed);
+    files.chat_format = std::move(*parsed);
   } else if (!chat_template_file.empty()) {
     return fail(parsed.error().with_context(chat_template_file));
   } else {

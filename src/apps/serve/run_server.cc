@@ -140,7 +140,7 @@ Result<void> run_server(ServeSetup setup) {
   BATON_TRY_ASSIGN(auto server, server::OpenAiServer::start(context.get_executor(),
                                                             {.engine = *engine,
                                                              .tokenizer = *files.tokenizer,
-                                                             .chat_template = files.chat_template.get(),
+                                                             .chat_format = files.chat_format.get(),
                                                              .metrics = metrics},
                                                             setup.server));
   log_start(setup, *engine, server->port());

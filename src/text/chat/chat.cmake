@@ -1,6 +1,9 @@
 # Chat templates: sources of the text library, relative to src/text.
 list(APPEND text_sources
   chat/chat_template.cc
+  chat/formats/chat_format.cc chat/formats/chat_json.cc chat/formats/deepseek_v3.cc chat/formats/deepseek_v32.cc
+  chat/formats/jinja_format.cc chat/formats/kimi_k2.cc chat/formats/kimi_k3.cc chat/formats/kimi_k3_messages.cc
+  chat/formats/python_json.cc chat/formats/schema_type.cc chat/formats/tool_typescript.cc
   chat/parsers/deepseek_tools.cc chat/parsers/hermes_call.cc chat/parsers/hermes_tools.cc
   chat/parsers/kimi_k2_tools.cc chat/parsers/kimi_k3_parser.cc chat/parsers/kimi_k3_tag.cc
   chat/parsers/marker_lexer.cc chat/parsers/output_format.cc chat/parsers/think_stage.cc

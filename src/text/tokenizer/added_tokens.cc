@@ -75,7 +75,8 @@ int32_t AddedTokenFinder::longest_at(std::string_view text, size_t at, size_t& s
   return best;
 }
 
-void AddedTokenFinder::cut(std::string_view text, bool with_special, std::vector<Stretch>& out) const {
+void AddedTokenFinder::cut(std::string_view text, bool with_special, std::vector<Stretch>& out,
+                           bool with_others) const {
   size_t done = 0;  // covered by stretches
   for (size_t at = 0; !tokens_.empty() && at < text.size();) {
     size_t size = 0;
@@ -88,7 +89,7 @@ void AddedTokenFinder::cut(std::string_view text, bool with_special, std::vector
     size_t begin = at, end = at + size;
     at = end;
     if (begin < done) continue;  // inside of the white space that the last one took
-    if (token.special && !with_special) continue;
+    if (token.special ? !with_special : !with_others) continue;
     if (token.single_word && !stands_alone(text, begin, end)) continue;
     if (token.lstrip) begin = space_begin(text.substr(0, begin), done);
     if (token.rstrip) end = space_end(text, end);

@@ -35,8 +35,8 @@ class AddedTokenFinder {
   // Spelled as `spelling`; a spelling seen before keeps its first token. kInvalidArgument for an over-long one.
   Result<void> add(AddedToken token, std::string_view spelling);
   bool empty() const { return tokens_.empty(); }
-  // Covers `text`; with `with_special` false, special tokens are ordinary text.
-  void cut(std::string_view text, bool with_special, std::vector<Stretch>& out) const;
+  // Covers `text`; with `with_special` false, special tokens are ordinary text; with `with_others` false, the others.
+  void cut(std::string_view text, bool with_special, std::vector<Stretch>& out, bool with_others = true) const;
 
  private:
   struct Node {

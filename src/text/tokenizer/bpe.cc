@@ -49,6 +49,42 @@ Result<std::unique_ptr<Bpe>> Bpe::make(const Vocabulary& vocabulary, const std::
   return owned;
 }
 
+void Bpe::index_bytes(const Vocabulary& vocabulary) {
+  byte_tokens_.fill(-1);
+  for (TokenId id = 0; id < vocabulary.size(); ++id) {
+    const std::string_view bytes = vocabulary.bytes(id);
+    if (vocabulary.in_model(id) && bytes.size() == 1) byte_tokens_[static_cast<uint8_t>(bytes[0])] = id;
+  }
+  covers_bytes_ = std::none_of(byte_tokens_.begin(), byte_tokens_.end(), [](TokenId id) { return id < 0; });
+}
+
+Result<std::unique_ptr<Bpe>> Bpe::make_ranked(const Vocabulary& vocabulary) {
+  std::unique_ptr<Bpe> owned(new Bpe);
+  Bpe& bpe = *owned;
+  bpe.options_ = {.byte_symbols = true, .ignore_merges = true};
+  bpe.index_bytes(vocabulary);
+  bpe.index_words(vocabulary);
+  // Every way to make a token of two others: counted first, since the table does not grow.
+  const auto each_pair = [&](auto&& use) {
+    for (TokenId id = 0; id < vocabulary.size(); ++id) {
+      const std::string_view token = vocabulary.bytes(id);
+      if (!vocabulary.in_model(id)) continue;
+      for (size_t cut = 1; cut < token.size(); ++cut) {
+        const TokenId left = bpe.words_.find(token.substr(0, cut));
+        const TokenId right = left < 0 ? -1 : bpe.words_.find(token.substr(cut));
+        if (right >= 0) use(left, right, id);
+      }
+    }
+  };
+  size_t count = 0;
+  each_pair([&](TokenId, TokenId, TokenId) { ++count; });
+  bpe.merges_ = MergeMap(count);
+  each_pair([&](TokenId left, TokenId right, TokenId id) {
+    bpe.merges_.insert(left, right, {static_cast<uint32_t>(id), id});
+  });
+  return owned;
+}
+
 // With ignore_merges every token may be taken whole. Else those to which the merges lead from their own text, which
 // is nearly all of them: the lookup then gives what the merges would.
 void Bpe::index_words(const Vocabulary& vocabulary) {

@@ -39,6 +39,9 @@ class Bpe final : public WordModel {
   // `vocabulary` must outlive the model. `merges` by rank. kInvalidArgument names a merge whose result is no token.
   static Result<std::unique_ptr<Bpe>> make(const Vocabulary& vocabulary, const std::vector<MergePair>& merges,
                                            BpeOptions options);
+  // As tiktoken has it: each token of the model is a byte string whose id is its rank, and a pair merges if what it
+  // makes is a token, the lowest rank first, the leftmost of equals. `vocabulary` is spelled in the byte alphabet.
+  static Result<std::unique_ptr<Bpe>> make_ranked(const Vocabulary& vocabulary);
 
   // Appends the ids of `word`, which is valid UTF-8 or, with byte symbols, any bytes.
   void encode_word(std::string_view word, std::vector<TokenId>& out) const override;
@@ -48,6 +51,7 @@ class Bpe final : public WordModel {
 
  private:
   Bpe() = default;
+  void index_bytes(const Vocabulary& vocabulary);
   void index_words(const Vocabulary& vocabulary);
   void start_symbols(std::string_view word, std::vector<TokenId>& symbols) const;
   void start_characters(std::string_view word, std::vector<TokenId>& symbols) const;

@@ -39,6 +39,12 @@ constexpr std::string_view kDeepseek3 =
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|)"
     R"(\s*[\r\n]+|\s+(?!\S)|\s+)";
 
+constexpr std::string_view kKimi =
+    R"([\p{Han}]+|)"
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+    R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
 // What llama.cpp uses for files that name none.
 constexpr std::string_view kDefaultPunctuation = R"([\p{P}\$\+<=>\^~\|]+)";
 constexpr std::string_view kNumbers = R"(\p{N}+)";
@@ -64,6 +70,7 @@ const std::vector<Named>& table() {
       {"deepseek-llm", {{kLineEnd, kDeepseekLetters, kDeepseekPunctuation, kTrailingSpace, kDeepseekCjk, kDigit}}},
       {"deepseek-coder", {{kLineEnd, R"(\s?\p{L}+)", R"(\s?\p{P}+)", kDeepseekCjk, kDigit}}},
       {"deepseek-v3", {{kThreeDigits, kCjkAndKana, kDeepseek3}}},
+      {"kimi-k2", {{kKimi}}},
   };
   return names;
 }

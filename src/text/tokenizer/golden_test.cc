@@ -162,7 +162,8 @@ INSTANTIATE_TEST_SUITE_P(All, GgufBpeGolden,
                                          PreName{"llama3", "llama-bpe"}, PreName{"qwen2", "qwen2"},
                                          PreName{"deepseek_llm", "deepseek-llm"},
                                          PreName{"deepseek_coder", "deepseek-coder"},
-                                         PreName{"deepseek_v3", "deepseek-v3"}, PreName{"default_pre", "default"}));
+                                         PreName{"deepseek_v3", "deepseek-v3"}, PreName{"kimi", "kimi-k2"},
+                                         PreName{"default_pre", "default"}));
 
 }  // namespace
 }  // namespace baton::text

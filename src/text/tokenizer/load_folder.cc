@@ -5,6 +5,7 @@
 
 #include "text/tokenizer.h"
 #include "text/tokenizer/hf_tokenizer.h"
+#include "text/tokenizer/kimi_tokenizer.h"
 #include "text/tokenizer/sentencepiece_tokenizer.h"
 
 namespace baton::text {
@@ -30,7 +31,7 @@ Result<std::string> read_file(const std::filesystem::path& path) {
 
 }  // namespace
 
-Result<std::unique_ptr<Tokenizer>> load_tokenizer_folder(const std::string& folder) {
+Result<std::unique_ptr<Tokenizer>> load_tokenizer_folder(const std::string& folder, TokenizerKind kind) {
   const std::filesystem::path root(folder);
   std::error_code error;
   std::string config;
@@ -38,15 +39,21 @@ Result<std::unique_ptr<Tokenizer>> load_tokenizer_folder(const std::string& fold
     BATON_TRY_ASSIGN(config, read_file(root / "tokenizer_config.json"));
   }
   Result<std::unique_ptr<Tokenizer>> made = fail(
-      Code::kNotFound, "{}: neither tokenizer.json nor tokenizer.model: copy the checkpoint's tokenizer there", folder);
-  if (std::filesystem::exists(root / "tokenizer.json", error)) {
+      Code::kNotFound,
+      "{}: neither tokenizer.json, tiktoken.model nor tokenizer.model: copy the checkpoint's tokenizer there", folder);
+  const bool any = kind == TokenizerKind::kAny;
+  if (any && std::filesystem::exists(root / "tokenizer.json", error)) {
     BATON_TRY_ASSIGN(const std::string json, read_file(root / "tokenizer.json"));
     made = make_hf_tokenizer(json, config);
-  } else if (std::filesystem::exists(root / "tokenizer.model", error)) {
+  } else if (std::filesystem::exists(root / "tiktoken.model", error)) {
+    BATON_TRY_ASSIGN(const std::string ranks, read_file(root / "tiktoken.model"));
+    made = make_kimi_tokenizer(ranks, config);
+  } else if (any && std::filesystem::exists(root / "tokenizer.model", error)) {
     BATON_TRY_ASSIGN(const std::string model, read_file(root / "tokenizer.model"));
     made = make_sentencepiece_tokenizer(model, config);
   } else {
-    return made;
+    return any ? std::move(made)
+               : fail(Code::kNotFound, "{}: no tiktoken.model, which this tokenizer mode needs", folder);
   }
   if (!made) return fail(made.error().with_context(folder));
   return made;

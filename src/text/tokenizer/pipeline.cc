@@ -35,7 +35,7 @@ std::vector<TokenId> PipelineTokenizer::encode(std::string_view text, const Enco
 
 void PipelineTokenizer::encode_valid(std::string_view text, bool at_start, Call& call) const {
   std::vector<Stretch> stretches;
-  p_.raw_tokens.cut(text, call.options.parse_special_tokens, stretches);
+  p_.raw_tokens.cut(text, call.options.parse_special_tokens, stretches, call.options.parse_added_tokens);
   for (const Stretch& stretch : stretches) {
     if (stretch.id >= 0) {
       call.ids.push_back(stretch.id);
@@ -53,7 +53,7 @@ void PipelineTokenizer::encode_plain(std::string_view text, bool at_start, Call&
   }
   if (p_.normalized_tokens.empty()) return encode_words(text, at_start, call);
   std::vector<Stretch> stretches;
-  p_.normalized_tokens.cut(text, call.options.parse_special_tokens, stretches);
+  p_.normalized_tokens.cut(text, call.options.parse_special_tokens, stretches, call.options.parse_added_tokens);
   for (const Stretch& stretch : stretches) {
     if (stretch.id >= 0) {
       call.ids.push_back(stretch.id);

@@ -35,7 +35,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     std::string mended;
     if (!is_valid_utf8(text)) text = mended = replace_invalid_utf8(text);
     std::vector<Stretch> stretches;
-    p_.added.cut(text, options.parse_special_tokens, stretches);
+    p_.added.cut(text, options.parse_special_tokens, stretches, options.parse_added_tokens);
     std::vector<TokenId> ids;
     if (options.add_special_tokens) ids = p_.before;
     for (const Stretch& stretch : stretches) {

@@ -7,6 +7,9 @@ list(APPEND text_sources
   tokenizer/hf_steps.cc
   tokenizer/hf_tokenizer.cc
   tokenizer/json_access.cc
+  tokenizer/kimi_classes.cc
+  tokenizer/kimi_split.cc
+  tokenizer/kimi_tokenizer.cc
   tokenizer/load_folder.cc
   tokenizer/normalizer.cc
   tokenizer/pipeline.cc
@@ -17,6 +20,7 @@ list(APPEND text_sources
   tokenizer/sentencepiece_tokenizer.cc
   tokenizer/spm_model.cc
   tokenizer/step_bounds.cc
+  tokenizer/tiktoken_file.cc
   tokenizer/tokenizer_config.cc
   tokenizer/unicode.cc
   tokenizer/vocabulary.cc)

@@ -59,8 +59,10 @@ Result<TokenizerConfig> parse_tokenizer_config(const Json& json) {
   for (const char* key : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
     if (auto content = token_content(json_member(json, key))) config.special_tokens.push_back(std::move(*content));
   }
-  const Json& additional = json_member(json, "additional_special_tokens");
-  if (additional.is_array()) {
+  // The second is what transformers 5 writes.
+  for (const char* key : {"additional_special_tokens", "extra_special_tokens"}) {
+    const Json& additional = json_member(json, key);
+    if (!additional.is_array()) continue;
     for (const Json& one : additional) {
       if (auto content = token_content(one)) config.special_tokens.push_back(std::move(*content));
     }
