@@ -2,7 +2,7 @@
 //
 // Per head, with S [key_dim, value_dim] and q, k, v the convolved and normed rows of a token:
 //   q, k, v = silu(conv(z)): y_t[c] = sum_j w[j, c] z_{t - width + 1 + j}[c], zeros before the sequence's start
-//   q = q / sqrt(sum q^2 + 1e-6) * key_dim^-0.5;  k = k / sqrt(sum k^2 + 1e-6)
+//   q = q / sqrt(sum q^2 + unit_epsilon) * key_dim^-0.5;  k = k / sqrt(sum k^2 + unit_epsilon)
 //   g = -exp(A_log) softplus(r + dt_bias)                    (kSoftplus: Kimi Linear)
 //   g = lower_bound sigmoid(exp(A_log) (r + dt_bias))        (kBoundedSigmoid: Kimi K3)
 //   S <- diag(exp g) S;  u = sigmoid(beta) (v - S^T k);  S <- S + k u^T;  o = S^T q
@@ -49,7 +49,8 @@ enum class KdaDecay : uint8_t { kSoftplus, kBoundedSigmoid };
 struct KdaArgs {
   KdaShape shape;
   KdaDecay decay = KdaDecay::kSoftplus;
-  float lower_bound = 0;  // kBoundedSigmoid
+  float lower_bound = 0;       // kBoundedSigmoid
+  float unit_epsilon = 1e-6f;  // of the unit norms of q and k; llama.cpp takes another
   // Rows of the step, before the convolution; row strides in elements.
   const float* q = nullptr;  // [rows, heads * key_dim]
   const float* k = nullptr;

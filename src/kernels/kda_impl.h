@@ -16,7 +16,6 @@ namespace {
 
 constexpr int kRun = 16;
 constexpr int kColumns = Vec::kCols >= 4 ? 2 : 1;
-constexpr float kNormEps = 1e-6f;
 
 // What the columns of S need of a run of tokens; row t of each is token t.
 struct KdaRun {
@@ -66,8 +65,8 @@ inline float dot(const float* a, const float* b, int dim) {
   return sum.reduce_add();
 }
 
-inline void normalize(float* x, int dim, float scale) {
-  const Vec factor = Vec::set(1.0f / __builtin_sqrtf(dot(x, x, dim) + kNormEps) * scale);
+inline void normalize(float* x, int dim, float epsilon, float scale) {
+  const Vec factor = Vec::set(1.0f / __builtin_sqrtf(dot(x, x, dim) + epsilon) * scale);
   for_lanes(dim, [&](int64_t i, int lanes) { store_lanes(load_lanes(x + i, lanes) * factor, x + i, lanes); });
 }
 
@@ -105,8 +104,8 @@ inline void prepare_run(const KdaArgs& args, int head, float rate, float* window
            run.v);
   const float scale = 1.0f / __builtin_sqrtf(static_cast<float>(shape.key_dim));
   for (int t = 0; t < n; ++t) {
-    normalize(run.q[t], shape.key_dim, scale);
-    normalize(run.k[t], shape.key_dim, 1.0f);
+    normalize(run.q[t], shape.key_dim, args.unit_epsilon, scale);
+    normalize(run.k[t], shape.key_dim, args.unit_epsilon, 1.0f);
     run.qk[t] = dot(run.q[t], run.k[t], shape.key_dim);
     apply_decay(args, run, t, args.decay_input + (row + t) * args.decay_stride + key, args.dt_bias + key, rate);
     run.beta[t] = math_impl::sigmoid(Vec::set(args.beta[(row + t) * args.beta_stride + head])).first();

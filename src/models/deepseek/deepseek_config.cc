@@ -70,8 +70,9 @@ std::string DeepseekConfig::canonical_text() const {
                   intermediate, vocab, max_positions, rms_epsilon, tied_embeddings);
   text += mla_text(mla) + "\n" + rope_text(rope) + "\n";
   if (kda) {
-    text += fmt::format("kda heads={} dim={} conv={} full_rank_gate={} lower_bound={}\n", kda->heads, kda->head_dim,
-                        kda->conv_width, kda->full_rank_gate, kda->gate_lower_bound.value_or(0));
+    text += fmt::format("kda heads={} dim={} conv={} full_rank_gate={} unit_eps={} lower_bound={}\n", kda->heads,
+                        kda->head_dim, kda->conv_width, kda->full_rank_gate, kda->unit_epsilon,
+                        kda->gate_lower_bound.value_or(0));
   }
   if (indexer) {
     text += fmt::format("indexer heads={} dim={} top_k={} rope={} pairing={} norm={}\n", indexer->heads, indexer->dim,

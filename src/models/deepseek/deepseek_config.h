@@ -38,6 +38,7 @@ struct KdaConfig {
   int head_dim = 0;  // of keys and of values
   int conv_width = 0;
   bool full_rank_gate = false;            // g_proj; else g_b_proj after g_a_proj
+  float unit_epsilon = 1e-6f;             // of the unit norms of q and k
   std::optional<float> gate_lower_bound;  // the decay law of K3; absent: Kimi Linear's softplus
 };
 

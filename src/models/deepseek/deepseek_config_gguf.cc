@@ -129,7 +129,8 @@ class GgufConfig {
     config_.kda = KdaConfig{.heads = config_.mla.heads,
                             .head_dim = integer("kda.head_dim", kHeadDimMax),
                             .conv_width = integer("ssm.conv_kernel", 16),
-                            .full_rank_gate = any("ssm_g.weight")};
+                            .full_rank_gate = any("ssm_g.weight"),
+                            .unit_epsilon = config_.rms_epsilon};
     const auto bound = checkpoint_.config().find(reader_.full_key("kda.gate_lower_bound"));
     if (bound == checkpoint_.config().end()) return;
     if (!bound->is_number() || !(*bound < 0.0)) {

@@ -59,6 +59,7 @@ void DeepseekModel::set_shapes() {
       .decay = kda.gate_lower_bound ? kernels::KdaDecay::kBoundedSigmoid : kernels::KdaDecay::kSoftplus,
       .lower_bound = kda.gate_lower_bound.value_or(0),
       .norm_eps = config_.rms_epsilon,
+      .unit_eps = kda.unit_epsilon,
       .decay_rank = kda.head_dim,
       .gate_rank = kda.full_rank_gate ? 0 : kda.head_dim};
 }
@@ -252,8 +253,9 @@ void DeepseekModel::write_logits(std::span<const int32_t> rows, float* logits, C
   }
   scratch_->input.set(wanted, std::ssize(rows), config_.hidden);
   const kernels::MatmulSpec& spec = lm_head_.spec();
-  kernels::matmul(lm_head_, scratch_->input.as(kernels::activation_format(spec.dtype), isa_, pool, lm_head_.static_quant()), nullptr, logits,
-                  config_.vocab, pool);
+  kernels::matmul(lm_head_,
+                  scratch_->input.as(kernels::activation_format(spec.dtype), isa_, pool, lm_head_.static_quant()),
+                  nullptr, logits, config_.vocab, pool);
 }
 
 }  // namespace baton::models

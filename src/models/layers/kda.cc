@@ -54,6 +54,7 @@ void kda_forward(const KdaWeights& weights, const KdaStep& step, KdaScratch& scr
   kernels::kda({.shape = heads,
                 .decay = step.shape.decay,
                 .lower_bound = step.shape.lower_bound,
+                .unit_epsilon = step.shape.unit_eps,
                 .q = scratch.qkv(),
                 .k = scratch.qkv() + keys,
                 .v = scratch.qkv() + 2 * keys,

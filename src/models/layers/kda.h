@@ -21,6 +21,7 @@ struct KdaLayerShape {
   kernels::KdaDecay decay = kernels::KdaDecay::kSoftplus;
   float lower_bound = 0;   // kBoundedSigmoid
   float norm_eps = 1e-5f;  // of the heads' outputs
+  float unit_eps = 1e-6f;  // of the unit norms of q and k
   int64_t decay_rank = 0;  // outputs of f_a
   int64_t gate_rank = 0;   // outputs of gate_a; 0: full rank
 

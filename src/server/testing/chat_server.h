@@ -9,7 +9,7 @@
 #include "server/openai_server.h"
 #include "server/testing/byte_tokenizer.h"
 #include "server/testing/scripted_engine.h"
-#include "text/chat_template.h"
+#include "text/chat_format.h"
 
 namespace baton::server::testing {
 
@@ -29,7 +29,7 @@ class ChatServer {
     ids.push_back(ByteTokenizer::kEos);
     engine_ = std::make_unique<ScriptedEngine>(ScriptedEngine::Script{
         .answer = ids, .tokens_per_output = options.tokens_per_output, .vocab_size = tokenizer_.vocab_size()});
-    template_ = text::parse_chat_template(options.chat_template).value();
+    format_ = text::make_jinja_chat_format(options.chat_template).value();
     ServerOptions made;
     made.http.listen.host = "127.0.0.1";
     made.http.listen.port = 0;
@@ -41,7 +41,7 @@ class ChatServer {
     server_ =
         OpenAiServer::start(
             thread_.executor(),
-            {.engine = *engine_, .tokenizer = tokenizer_, .chat_template = template_.get(), .metrics = metrics_}, made)
+            {.engine = *engine_, .tokenizer = tokenizer_, .chat_format = format_.get(), .metrics = metrics_}, made)
             .value();
   }
   ~ChatServer() {
@@ -127,7 +127,7 @@ class ChatServer {
 
   ByteTokenizer tokenizer_;
   std::unique_ptr<ScriptedEngine> engine_;
-  std::unique_ptr<text::ChatTemplate> template_;
+  std::unique_ptr<text::ChatFormat> format_;
   MetricRegistry metrics_;
   net::ContextThread thread_;
   std::unique_ptr<OpenAiServer> server_;

@@ -291,7 +291,7 @@ TEST(OutputParser, WorkIsLinearInTheText) {
         auto parser = format->make_parser({.thinking = {}, .calls = true, .token_markers = nullptr});
         OutputEvents events;
         parser->push(beginning, false, events);
-        for (size_t sent = 0; sent < 200'000; sent += filler.size()) parser->push(filler, false, events);
+        for (size_t sent = 0; sent < 100'000; sent += filler.size()) parser->push(filler, false, events);
         parser->finish(events);
         const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
         EXPECT_LT(seconds, 2) << tools << " after '" << beginning << "' of '" << filler << "'";
