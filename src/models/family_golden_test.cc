@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "models/golden_checkpoint.h"
+#include "models/golden_gguf.h"
 #include "models/model_runner.h"
 #include "tensor/cpu.h"
 
@@ -103,6 +104,25 @@ TEST_P(FamilyGolden, ChunksBlocksAndThreadsChangeNoBit) {
 INSTANTIATE_TEST_SUITE_P(All, FamilyGolden,
                          testing::Values("deepseek_v3", "deepseek_v32", "deepseek_v32_options", "kimi_k25",
                                          "kimi_linear", "kimi_k3", "kimi_k31"),
+                         [](const auto& param_info) { return param_info.param; });
+
+// The same weights in a GGUF file, against llama.cpp's own logits.
+class FamilyGguf : public testing::TestWithParam<std::string> {};
+
+TEST_P(FamilyGguf, LogitsMatchLlamaCpp) {
+  const GoldenGguf file(GetParam());
+  ComputePool pool({.threads = 2, .spin_us = 0});
+  const auto model = load_model(file.path(), {.isa = tensor::detect_isa()}, pool);
+  ASSERT_TRUE(model.has_value()) << model.error().to_string();
+  const GoldenCase golden(GetParam(), "llama_cpp");
+  ModelRunner runner(**model, {.cache_dtype = tensor::DType::kF32, .max_tokens = 128});
+  ASSERT_TRUE(runner.prepared().has_value());
+  const auto logits = runner.feed(golden.array<int32_t>("ids"), 1 << 20);
+  EXPECT_LE(relative_error(logits, golden.array<float>("logits")), kRelativeBound);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FamilyGguf,
+                         testing::Values("deepseek_v3", "deepseek_v32", "kimi_k25", "kimi_linear", "kimi_k3"),
                          [](const auto& param_info) { return param_info.param; });
 
 }  // namespace
