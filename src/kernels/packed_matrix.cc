@@ -26,6 +26,8 @@ bool is_supported(DType dtype) {
 constexpr int64_t kMaxChannelInputs = 131072;
 constexpr int64_t kLargestProduct = 128 * 128;
 
+constexpr int64_t kMaxMatrices = int64_t{1} << 20;  // of one allocation: far beyond any model
+
 Result<void> check_spec(const MatmulSpec& spec) {
   const auto& info = tensor::dtype_info(spec.dtype);
   if (!is_supported(spec.dtype))
@@ -125,9 +127,10 @@ Result<std::vector<PackedMatrix>> PackedMatrix::reserve_many(const MatmulSpec& s
   const int64_t bytes = round_up(layout.panels * layout.panel_bytes, 64);
   const int64_t vector_bytes = is_channel(spec.dtype) ? layout.panels * kPanelRows * 4 : 0;  // 64 a panel
   const int64_t matrix_bytes = bytes + vector_bytes * (spec.dtype == DType::kInt8Static ? 2 : 1);
-  if (count < 0 || count > std::numeric_limits<int64_t>::max() / matrix_bytes) {
-    return fail(Code::kInvalidArgument, "{} matrices of {} bytes", count, matrix_bytes);
+  if (count < 0 || count > kMaxMatrices || count > std::numeric_limits<int64_t>::max() / matrix_bytes) {
+    return fail(Code::kInvalidArgument, "{} matrices of {} bytes in one allocation", count, matrix_bytes);
   }
+  const bool uses_onednn = onednn_can_serve(spec);
   auto storage = std::make_shared<tensor::Buffer>();
   BATON_TRY_ASSIGN(*storage, tensor::Buffer::allocate(static_cast<size_t>(count * matrix_bytes)));
   std::vector<PackedMatrix> matrices(static_cast<size_t>(count));
@@ -136,7 +139,7 @@ Result<std::vector<PackedMatrix>> PackedMatrix::reserve_many(const MatmulSpec& s
     matrix.spec_ = spec;
     matrix.layout_ = layout;
     matrix.segments_ = k_segments(spec);
-    matrix.uses_onednn_ = onednn_can_serve(spec);
+    matrix.uses_onednn_ = uses_onednn;
     matrix.storage_ = storage;
     matrix.data_ = storage->data() + static_cast<int64_t>(i) * matrix_bytes;
     if (!is_channel(spec.dtype)) continue;
