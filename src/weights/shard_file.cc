@@ -6,12 +6,25 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "weights/tensor_layout.h"
 
 namespace baton::weights {
+namespace {
+
+// Makes a rename durable, as far as the file system goes along: a name that is lost costs its shard's work, no more.
+void sync_folder_of(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  const int descriptor = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return;
+  ::fsync(descriptor);
+  ::close(descriptor);
+}
+
+}  // namespace
 
 Result<ShardFile> ShardFile::create(std::string path, std::span<const std::byte> header, int64_t file_bytes) {
   const std::string part = path + ".part";
@@ -53,7 +66,10 @@ Result<void> ShardFile::commit() {
   const bool durable = ::fsync(descriptor_) == 0;
   const int error = errno;
   ::close(std::exchange(descriptor_, -1));
-  if (durable && std::rename(part_path().c_str(), path_.c_str()) == 0) return {};
+  if (durable && std::rename(part_path().c_str(), path_.c_str()) == 0) {
+    sync_folder_of(path_);
+    return {};
+  }
   const int reason = durable ? errno : error;
   std::remove(part_path().c_str());
   return fail(Code::kResourceExhausted, "can't write {}: {}", path_, std::strerror(reason));

@@ -31,10 +31,8 @@ constexpr std::array kFlags{
          "Longest prompt plus answer, in tokens; -1 or auto: the model's"},
     Flag{"served-model-name", kList, kDone, "Model", "the model's path",
          "Names clients may use; the first stands in answers"},
-    Flag{"quantization", kString, kRefused, "Model", "from the checkpoint", "Weight quantisation",
-         "Ascend ModelSlim checkpoints are not in this version of Baton; GGUF formats are read from the file, without "
-         "this flag",
-         "none|auto|gguf"},
+    Flag{"quantization", kString, kDone, "Model", "from the checkpoint",
+         "ascend: the checkpoint must be a folder that ModelSlim wrote; otherwise the checkpoint says"},
     Flag{"load-format", kString, kInert, "Model", "auto", "Checkpoint format", "the format is read from the files"},
     Flag{"model-loader-extra-config", kJson, kInert, "Model", "{}", "Options of the loader",
          "weights are mapped and packed by --threads threads"},

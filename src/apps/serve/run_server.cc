@@ -115,6 +115,7 @@ Result<void> run_server(ServeSetup setup) {
                                       {.isa = setup.isa,
                                        .allow_onednn = setup.allow_onednn,
                                        .max_positions = setup.engine.max_model_len,
+                                       .quantization = setup.quantization,
                                        .progress = [&](int64_t done, int64_t total) { progress.show(done, total); }},
                                       pool));
   progress.finish();

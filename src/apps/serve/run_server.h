@@ -20,6 +20,7 @@ struct ServeSetup {
   int threads = 0;                                                 // 0: the cores this process may use
   tensor::Isa isa = tensor::Isa::kPortable;
   bool allow_onednn = true;
+  std::string quantization;  // "ascend", or empty: as the checkpoint says
   engine::EngineConfig engine;
   server::ServerOptions server;
   Duration shutdown_timeout = std::chrono::seconds(0);  // how long SIGTERM lets requests go on

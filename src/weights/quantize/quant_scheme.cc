@@ -79,18 +79,24 @@ const json& text_config(const json& config) {
   return it != config.end() && it->is_object() ? *it : config;
 }
 
-json compressed_tensors_config(std::string_view format, std::string_view type) {
+json compressed_tensors_config(std::string_view format, std::string_view type, const ModelTraits& traits) {
   const json weights = {{"num_bits", 4},       {"type", type},         {"symmetric", true},
                         {"group_size", 32},    {"strategy", "group"},  {"dynamic", false},
                         {"actorder", nullptr}, {"observer", "minmax"}, {"block_structure", nullptr}};
+  json ignored = {"lm_head"};
+  if (traits.routed_experts) {
+    for (const char* pattern :
+         {"re:.*self_attn.*", "re:.*shared_experts.*", "re:.*mlp\\.(gate|up|gate_up|down)_proj.*",
+          "re:.*routed_expert_(down|up)_proj.*", "re:.*_res_proj.*", "re:vision_tower.*", "re:mm_projector.*"}) {
+      ignored.push_back(pattern);
+    }
+  }
   return {{"quant_method", "compressed-tensors"},
           {"format", format},
           {"quantization_status", "compressed"},
           {"kv_cache_scheme", nullptr},
           {"global_compression_ratio", nullptr},
-          {"ignore",
-           {"lm_head", "re:.*self_attn.*", "re:.*shared_experts.*", "re:.*mlp\\.(gate|up|gate_up|down)_proj.*",
-            "re:.*routed_expert_(down|up)_proj.*", "re:.*_res_proj.*"}},
+          {"ignore", std::move(ignored)},
           {"config_groups",
            {{"group_0",
              {{"targets", {"Linear"}},
@@ -153,7 +159,7 @@ bool splits_input(std::string_view tensor_name) {
   return tensor_name.ends_with(".down_proj.weight") || tensor_name.ends_with(".w2.weight");
 }
 
-json quantised_config(QuantScheme scheme, const json& config) {
+json quantised_config(QuantScheme scheme, const ModelTraits& traits, const json& config) {
   json out = config;
   json& place = out.contains("text_config") && out["text_config"].is_object() ? out["text_config"] : out;
   switch (scheme) {
@@ -164,10 +170,10 @@ json quantised_config(QuantScheme scheme, const json& config) {
                                       {"weight_block_size", {128, 128}}};
       break;
     case QuantScheme::kInt4Group32:
-      place["quantization_config"] = compressed_tensors_config("pack-quantized", "int");
+      place["quantization_config"] = compressed_tensors_config("pack-quantized", "int", traits);
       break;
     case QuantScheme::kMxfp4:
-      place["quantization_config"] = compressed_tensors_config("mxfp4-pack-quantized", "float");
+      place["quantization_config"] = compressed_tensors_config("mxfp4-pack-quantized", "float", traits);
       break;
     default:
       break;

@@ -54,6 +54,6 @@ MatrixForm form_of(QuantScheme scheme, const ModelTraits& traits, const TensorEn
 bool splits_input(std::string_view tensor_name);
 
 // config.json with its quantization_config (fp8-block, int4-group32, mxfp4), or as it is.
-nlohmann::json quantised_config(QuantScheme scheme, const nlohmann::json& config);
+nlohmann::json quantised_config(QuantScheme scheme, const ModelTraits& traits, const nlohmann::json& config);
 
 }  // namespace baton::weights

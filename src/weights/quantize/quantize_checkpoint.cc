@@ -36,9 +36,8 @@ Result<void> check_input(const Checkpoint& checkpoint) {
 }
 
 // The input's tensors in the order in which its files hold them, each with its form.
-Result<std::vector<QuantizedTensor>> plan(const Checkpoint& checkpoint, const QuantizeOptions& options,
-                                          QuantizeReport& report) {
-  BATON_TRY_ASSIGN(const ModelTraits traits, read_model_traits(checkpoint));
+Result<std::vector<QuantizedTensor>> plan(const Checkpoint& checkpoint, const ModelTraits& traits,
+                                          const QuantizeOptions& options, QuantizeReport& report) {
   std::vector<QuantizedTensor> tensors;
   for (const auto& [name, entry] : checkpoint.tensors()) {
     QuantizedTensor tensor{.entry = &entry, .form = form_of(options.scheme, traits, entry)};
@@ -86,8 +85,8 @@ json description(const std::vector<QuantizedTensor>& tensors, QuantScheme scheme
 }
 
 Result<void> finish(const Checkpoint& checkpoint, const OutputFolder& folder, const QuantizeOptions& options,
-                    const std::vector<QuantizedTensor>& tensors, std::span<const TensorDecl> decls,
-                    std::span<const Shard> shards) {
+                    const ModelTraits& traits, const std::vector<QuantizedTensor>& tensors,
+                    std::span<const TensorDecl> decls, std::span<const Shard> shards) {
   if (shards.size() > 1) {
     BATON_TRY(write_text_file(folder.file(kShardIndexName), shard_index_json(decls, shards)));
   }
@@ -96,7 +95,7 @@ Result<void> finish(const Checkpoint& checkpoint, const OutputFolder& folder, co
   }
   BATON_TRY(folder.copy_others(checkpoint.path()));
   BATON_TRY(write_text_file(folder.file("config.json"),
-                            quantised_config(options.scheme, checkpoint.config()).dump(2) + "\n"));
+                            quantised_config(options.scheme, traits, checkpoint.config()).dump(2) + "\n"));
   return folder.finish();
 }
 
@@ -110,8 +109,9 @@ Result<QuantizeReport> quantize_checkpoint(const std::string& in, const std::str
   }
   BATON_TRY_ASSIGN(const auto checkpoint, open_checkpoint(in));
   BATON_TRY(check_input(*checkpoint));
+  BATON_TRY_ASSIGN(const ModelTraits traits, read_model_traits(*checkpoint));
   QuantizeReport report;
-  BATON_TRY_ASSIGN(const auto tensors, plan(*checkpoint, options, report));
+  BATON_TRY_ASSIGN(const auto tensors, plan(*checkpoint, traits, options, report));
   std::vector<TensorDecl> decls;
   std::vector<size_t> first_decl;
   BATON_TRY_ASSIGN(const auto shards, plan_output(tensors, options.shard_bytes, decls, first_decl));
@@ -129,7 +129,7 @@ Result<QuantizeReport> quantize_checkpoint(const std::string& in, const std::str
     }
     BATON_TRY(quantizer.write(folder.file(shard.file_name), shard, pool));
   }
-  BATON_TRY(finish(*checkpoint, folder, options, tensors, decls, shards));
+  BATON_TRY(finish(*checkpoint, folder, options, traits, tensors, decls, shards));
   return report;
 }
 
