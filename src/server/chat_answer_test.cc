@@ -178,6 +178,29 @@ TEST(ChatAnswer, ThinkingOffIsContent) {
   EXPECT_EQ(thinking.body["choices"][0]["message"]["reasoning"], "Hello");
 }
 
+TEST(ChatAnswer, ThePromptsEndSaysWhereTheOutputBegins) {
+  const auto message = [](const std::string& reasoning_parser, const std::string& chat_template, const Json& request) {
+    ChatServer server({.answer = "Hello",
+                       .special_tokens = {},
+                       .reasoning_parser = reasoning_parser,
+                       .tool_call_parser = "",
+                       .chat_template = chat_template});
+    const auto answer = server.chat(request);
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    return answer.body["choices"][0]["message"];
+  };
+  // A template that answers without thinking, whatever the request calls it, and one that always thinks.
+  EXPECT_EQ(message("deepseek_r1", "a<think></think>\n", Json::object())["content"], "Hello");
+  EXPECT_EQ(message("deepseek_v3", "a<think>\n", Json::object())["reasoning"], "Hello");
+  EXPECT_EQ(message("kimi_k2", "a<think>", {{"chat_template_kwargs", {{"thinking", false}}}})["reasoning"], "Hello");
+  // The answer goes on with content that the request has begun.
+  const Json begun{
+      {"messages", Json::parse(R"([{"role": "user", "content": "q"}, {"role": "assistant", "content": "Oh, "}])")},
+      {"continue_final_message", true}};
+  const std::string joined = "{% for m in messages %}{{ m.content }}{% endfor %}";
+  EXPECT_EQ(message("deepseek_r1", joined, begun)["content"], "Hello");
+}
+
 TEST(ChatAnswer, HermesCallsGetFreshIds) {
   ChatServer server({.answer = "<tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>"
                                "<tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>",

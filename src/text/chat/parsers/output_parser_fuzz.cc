@@ -45,7 +45,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto format = OutputFormat::make(name(OutputFormat::reasoning_names(), data[0]),
                                          name(OutputFormat::tool_names(), data[1] & 15));
   if (!format) return 0;
-  const OutputFormat::Options options{.thinking = {}, .calls = (data[1] & 16) == 0, .token_markers = nullptr};
+  const OutputFormat::Options options{
+      .thinking = {}, .starts_inside = {}, .calls = (data[1] & 16) == 0, .token_markers = nullptr};
   const std::string_view text(reinterpret_cast<const char*>(data) + 2, size - 2);
   auto whole = format->make_parser(options), bytes = format->make_parser(options);
   if (!whole) return 0;
