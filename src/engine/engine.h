@@ -131,7 +131,8 @@ struct EngineStats {
   int64_t running = 0, waiting = 0;  // waiting counts those whose KV is being fetched
   int64_t loading = 0;               // those whose KV is being fetched
   int64_t kv_blocks_total = 0, kv_blocks_used = 0;
-  int64_t prefix_queries = 0, prefix_hits = 0;  // tokens
+  int64_t state_slots_total = 0, state_slots_held = 0, state_snapshots = 0;  // recurrent state
+  int64_t prefix_queries = 0, prefix_hits = 0;                               // tokens
   int64_t preemptions = 0;
   int64_t last_token_mismatches = 0;  // D's first token against P's last_token_id
   int64_t transfer_failures = 0;

@@ -71,6 +71,7 @@ SchedulerOptions scheduler_options(const EngineConfig& config) {
           .max_num_seqs = config.max_num_seqs,
           .long_prefill_token_threshold = config.long_prefill_token_threshold,
           .max_prompt_logit_rows = kMaxPromptLogitRows,
+          .state_snapshot_interval = config.state_snapshot_interval,
           .priority_scheduling = config.priority_scheduling,
           .eos_token_ids = config.eos_token_ids,
           .test_preempt_probability = config.test_preempt_probability};

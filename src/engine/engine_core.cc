@@ -45,8 +45,10 @@ EngineCore::EngineCore(EngineConfig config, SchedulerOptions scheduler, KvCounts
                .prefix_caching = config_.prefix_caching,
                .hash_seed = config_.hash_seed},
               [host = host_.get()](BlockId block) { host->on_block_reuse(block); }),
-      scheduler_(std::move(scheduler), blocks_),
-      handoff_(host_->producer(), host_->consumer(), blocks_) {
+      states_(static_cast<int>(counts.slots),
+              [host = host_.get()](kv::StateSlot slot) { host->on_slot_reuse(slot.value); }),
+      scheduler_(std::move(scheduler), blocks_, states_),
+      handoff_(host_->producer(), host_->consumer(), blocks_, states_) {
   metrics_.set_totals(stats());
 }
 
@@ -102,6 +104,11 @@ void EngineCore::abort(const std::string& id, FinishReason reason) {
   end_early(found->second, reason, std::nullopt);
 }
 
+void EngineCore::reset_prefix_cache() {
+  blocks_.reset_prefix_cache();
+  states_.forget_all();
+}
+
 void EngineCore::fail_all(const Status& error) {
   for (const auto id : scheduler_.ids()) end_early(id, FinishReason::kError, error);
 }
@@ -133,7 +140,7 @@ void EngineCore::take_loaded(Handoff::Loaded loaded) {
                 result.outcome.error().to_string(), result.valid_tokens, sequence->size(),
                 config_.kv_transfer.recompute_on_failure ? "recompute" : "fail");
   }
-  scheduler_.finish_load(loaded.sequence, result.valid_tokens);
+  scheduler_.finish_load(loaded.sequence, result.valid_tokens, result.state_valid);
   metrics_.on_load(record.wanted_external, sequence->external_tokens);
   if (!result.outcome && !config_.kv_transfer.recompute_on_failure) {
     end_early(loaded.sequence, FinishReason::kError, result.outcome.error().with_context("KV transfer"));
@@ -212,8 +219,8 @@ void EngineCore::unstick() {
   if (scheduler_.running() > 0 || handoff_.pending()) return;
   const auto id = scheduler_.first_waiting();
   if (!id) return;
-  log_error("request={} can't be scheduled with {} of {} blocks free", records_.at(*id).id, blocks_.free_blocks(),
-            blocks_.block_count());
+  log_error("request={} can't be scheduled with {} of {} blocks and {} of {} state slots free", records_.at(*id).id,
+            blocks_.free_blocks(), blocks_.block_count(), states_.available(), states_.slot_count());
   end_early(*id, FinishReason::kError, Status(Code::kInternal, "the request can't be scheduled"));
 }
 
@@ -232,7 +239,8 @@ RequestOutput EngineCore::make_output(Record& record, Sequence& sequence) {
 
 void EngineCore::end_early(SequenceId id, FinishReason reason, std::optional<Status> error) {
   auto removed = scheduler_.remove(id);
-  if (removed.sequence->stage == SequenceStage::kLoading) handoff_.cancel(id, std::move(removed.still_held));
+  if (removed.sequence->stage == SequenceStage::kLoading)
+    handoff_.cancel(id, std::move(removed.still_held), removed.still_held_state);
   auto& record = records_.at(id);
   if (removed.sequence->remote_prefill) handoff_.decline(*record.transfer);
   auto output = make_output(record, *removed.sequence);
@@ -265,6 +273,9 @@ EngineStats EngineCore::stats() const {
           .loading = scheduler_.loading(),
           .kv_blocks_total = blocks_.block_count(),
           .kv_blocks_used = blocks_.used_blocks(),
+          .state_slots_total = states_.slot_count(),
+          .state_slots_held = states_.held(),
+          .state_snapshots = states_.snapshots(),
           .prefix_queries = counters.prefix_queries,
           .prefix_hits = counters.prefix_hits,
           .preemptions = counters.preemptions,

@@ -16,6 +16,7 @@
 #include "engine/kv_host.h"
 #include "engine/scheduler/scheduler.h"
 #include "engine/worker/worker.h"
+#include "kv/state_pool.h"
 #include "models/model.h"
 
 namespace baton::engine {
@@ -43,7 +44,7 @@ class EngineCore {
   // Ends a live request with kAbort, or gives up what a finished one offers. Unknown ids are ignored.
   void abort(const std::string& id, FinishReason reason = FinishReason::kAbort);
   void decline(const wire::KvTransferParams& params) { handoff_.decline(params); }
-  void reset_prefix_cache() { blocks_.reset_prefix_cache(); }
+  void reset_prefix_cache();
   void fail_all(const Status& error);
 
   // Takes what connectors have ready, then computes one step. False when nothing could be done now.
@@ -87,6 +88,7 @@ class EngineCore {
   Worker worker_;
   EngineMetrics metrics_;
   kv::BlockManager blocks_;
+  kv::StatePool states_;
   Scheduler scheduler_;
   Handoff handoff_;
   int64_t next_id_ = 0;

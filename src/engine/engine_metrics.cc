@@ -43,6 +43,10 @@ EngineMetrics::EngineMetrics(MetricRegistry& registry, const EngineConfig& confi
   kv_usage_ = registry.gauge("vllm:kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage.");
   gpu_usage_ = registry.gauge("vllm:gpu_cache_usage_perc", "KV-cache usage, under its former name.");
   offers_held_ = registry.gauge("baton:kv_offers_held", "Finished requests whose KV is kept for a decode engine.");
+  if (counts.slots > 0) {
+    state_slots_held_ = registry.gauge("baton:state_slots_held", "Slots of recurrent state held by requests.");
+    state_snapshots_ = registry.gauge("baton:state_snapshots", "Prefixes whose recurrent state is kept.");
+  }
   registry
       .gauge("vllm:cache_config_info", "Information of the KV cache's configuration.",
              {{"block_size", std::to_string(config.block_size)},
@@ -121,6 +125,10 @@ void EngineMetrics::set_totals(const EngineStats& stats) {
   kv_usage_.set(usage);
   gpu_usage_.set(usage);
   offers_held_.set(static_cast<double>(stats.offers_held));
+  if (stats.state_slots_total > 0) {
+    state_slots_held_.set(static_cast<double>(stats.state_slots_held));
+    state_snapshots_.set(static_cast<double>(stats.state_snapshots));
+  }
   raise_to(preemptions_, stats.preemptions);
   raise_to(prefix_queries_, stats.prefix_queries);
   raise_to(prefix_hits_, stats.prefix_hits);

@@ -48,6 +48,7 @@ class EngineMetrics {
   void register_histograms(MetricRegistry& registry, int max_model_len);
 
   Gauge running_, waiting_, waiting_capacity_, waiting_deferred_, kv_usage_, gpu_usage_, offers_held_;
+  Gauge state_slots_held_, state_snapshots_;
   Counter preemptions_, prefix_queries_, prefix_hits_, gpu_prefix_queries_, gpu_prefix_hits_;
   Counter external_queries_, external_hits_;
   Counter prompt_tokens_, prompt_cached_, generation_tokens_, admission_rejections_;

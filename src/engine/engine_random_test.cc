@@ -29,18 +29,20 @@ EngineRequest random_request(uint64_t kind) {
   return request;
 }
 
-void run_random(const EngineConfig& config, int count, uint64_t seed) {
+void run_random(const EngineConfig& config, int count, uint64_t seed, const FakeModelOptions& model = {}) {
   constexpr uint64_t kKinds = 120;
   std::vector<std::vector<TokenId>> expected;
   {
-    Harness alone({.config = Harness::small_config()});
+    auto plain = Harness::small_config();
+    plain.prefix_caching = false;
+    Harness alone({.config = plain, .model = model});
     for (uint64_t kind = 0; kind < kKinds; ++kind) {
       auto request = random_request(kind);
       request.id = "k" + std::to_string(kind);
       expected.push_back(alone.run(request).tokens);
     }
   }
-  Harness harness({.config = config, .threads = 1});
+  Harness harness({.config = config, .model = model, .threads = 1});
   std::mt19937_64 random(seed);
   std::vector<std::pair<std::string, uint64_t>> live;
   int aborted = 0;
@@ -89,6 +91,18 @@ TEST(EngineRandom, OneTokenBlocksAndSmallChunks) {
   config.kv_cache_bytes = Harness::bytes_for_blocks(config, {}, 200);
   config.long_prefill_token_threshold = 7;
   run_random(config, 1000, 3);
+}
+
+TEST(EngineRandom, RecurrentState) { run_random(Harness::small_config(), 1500, 4, {.state_layers = 2}); }
+
+TEST(EngineRandom, RecurrentStateWithFewSlotsAndForcedPreemption) {
+  auto config = Harness::small_config();
+  config.kv_cache_bytes = Harness::bytes_for_blocks(config, {}, 50);
+  config.state_cache_bytes = int64_t{2} * 128 * 6;  // six slots of two layers
+  config.state_snapshot_interval = 8;
+  config.test_preempt_probability = 0.1;
+  config.max_num_batched_tokens = 24;
+  run_random(config, 1500, 5, {.state_layers = 2});
 }
 
 }  // namespace

@@ -12,40 +12,48 @@ std::string transfer_id(const std::string& client_id, SequenceId sequence) {
   return fmt::format("{}-{:x}", client_id, sequence.value);
 }
 
+std::optional<int32_t> slot_number(std::optional<kv::StateSlot> slot) {
+  return slot ? std::optional(slot->value) : std::nullopt;
+}
+
 }  // namespace
 
-Handoff::Handoff(transfer::KvProducer* producer, transfer::KvConsumer* consumer, kv::BlockManager& blocks)
-    : producer_(producer), consumer_(consumer), blocks_(blocks) {}
+Handoff::Handoff(transfer::KvProducer* producer, transfer::KvConsumer* consumer, kv::BlockManager& blocks,
+                 kv::StatePool& states)
+    : producer_(producer), consumer_(consumer), blocks_(blocks), states_(states) {}
 
 wire::KvTransferParams Handoff::offer(const std::string& client_id, SequenceId sequence, KvSave save) {
   const auto id = transfer_id(client_id, sequence);
-  offers_.emplace(id, Offered{.client_id = client_id, .blocks = save.blocks});
+  offers_.emplace(id, Offered{.client_id = client_id, .blocks = save.blocks, .state = save.state_slot});
   offers_of_client_.emplace(client_id, id);
   return producer_->offer({.request_id = id,
                            .blocks = std::move(save.blocks),
                            .token_count = save.token_count,
                            .last_token_id = save.last_token,
-                           .prompt = save.prompt});
+                           .prompt = save.prompt,
+                           .state_slot = slot_number(save.state_slot)});
 }
 
 void Handoff::start(const std::string& client_id, const wire::KvTransferParams& params, KvLoad load) {
   const auto id = transfer_id(client_id, load.sequence);
-  loads_.emplace(id, Loading{.sequence = load.sequence, .held = {}});
+  loads_.emplace(id, Loading{.sequence = load.sequence, .held = {}, .held_state = {}});
   transfer_of_.emplace(load.sequence, id);
   consumer_->start({.request_id = id,
                     .params = params,
                     .blocks = std::move(load.blocks),
                     .token_count = load.token_count,
                     .skip_tokens = load.skip_tokens,
-                    .prompt = load.prompt});
+                    .prompt = load.prompt,
+                    .state_slot = slot_number(load.state_slot)});
 }
 
-void Handoff::cancel(SequenceId sequence, std::vector<BlockId> held) {
+void Handoff::cancel(SequenceId sequence, std::vector<BlockId> held, std::optional<kv::StateSlot> held_state) {
   const auto transfer = transfer_of_.find(sequence);
   BATON_CHECK(transfer != transfer_of_.end(), "sequence {} loads nothing", sequence);
   auto& loading = loads_.at(transfer->second);
   loading.cancelled = true;
   loading.held = std::move(held);
+  loading.held_state = held_state;
   consumer_->cancel(transfer->second);
   transfer_of_.erase(transfer);
 }
@@ -77,6 +85,7 @@ std::vector<Handoff::Loaded> Handoff::poll() {
     loads_.erase(found);
     if (loading.cancelled) {
       blocks_.release_blocks(loading.held);
+      if (loading.held_state) states_.release(*loading.held_state);
       continue;
     }
     transfer_of_.erase(loading.sequence);
@@ -93,6 +102,7 @@ void Handoff::free_released() {
       continue;
     }
     blocks_.release_blocks(found->second.blocks);
+    if (found->second.state) states_.release(*found->second.state);
     const auto [begin, end] = offers_of_client_.equal_range(found->second.client_id);
     for (auto entry = begin; entry != end; ++entry) {
       if (entry->second != id) continue;

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -14,20 +15,22 @@
 #include "engine/kv_host.h"
 #include "engine/scheduler/step_plan.h"
 #include "kv/block_manager.h"
+#include "kv/state_pool.h"
 
 namespace baton::engine {
 
 class Handoff {
  public:
-  Handoff(transfer::KvProducer* producer, transfer::KvConsumer* consumer, kv::BlockManager& blocks);
+  Handoff(transfer::KvProducer* producer, transfer::KvConsumer* consumer, kv::BlockManager& blocks,
+          kv::StatePool& states);
 
   bool can_offer() const { return producer_ != nullptr; }
   bool can_pull() const { return consumer_ != nullptr; }
 
   wire::KvTransferParams offer(const std::string& client_id, SequenceId sequence, KvSave save);
   void start(const std::string& client_id, const wire::KvTransferParams& params, KvLoad load);
-  // The sequence is gone; its blocks are freed when the connector lets go of them.
-  void cancel(SequenceId sequence, std::vector<BlockId> held);
+  // The sequence is gone; its blocks and state are freed when the connector lets go of them.
+  void cancel(SequenceId sequence, std::vector<BlockId> held, std::optional<kv::StateSlot> held_state);
   void decline(const wire::KvTransferParams& params);
   // Gives up what is offered under a client's id.
   void revoke(const std::string& client_id);
@@ -48,17 +51,20 @@ class Handoff {
   struct Offered {
     std::string client_id;
     std::vector<BlockId> blocks;
+    std::optional<kv::StateSlot> state;
   };
   struct Loading {
     SequenceId sequence;
     bool cancelled = false;
     std::vector<BlockId> held;  // once cancelled: freed here
+    std::optional<kv::StateSlot> held_state;
   };
   void free_released();
 
   transfer::KvProducer* const producer_;
   transfer::KvConsumer* const consumer_;
   kv::BlockManager& blocks_;
+  kv::StatePool& states_;
   std::unordered_map<std::string, Offered> offers_;           // by transfer id
   std::unordered_map<std::string, Loading> loads_;            // by transfer id
   std::unordered_map<SequenceId, std::string> transfer_of_;   // of loads

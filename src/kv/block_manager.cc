@@ -59,7 +59,7 @@ bool BlockManager::grow(SequenceBlocks& sequence, int64_t token_capacity) {
 }
 
 void BlockManager::publish(SequenceBlocks& sequence, std::span<const TokenId> tokens, int64_t computed) {
-  if (!options_.prefix_caching || sequence.epoch != epoch_) return;
+  if (!shares(sequence)) return;
   const int64_t full = std::min(computed / options_.block_size, static_cast<int64_t>(sequence.table.size()));
   if (full <= sequence.published) return;
   extend_hashes(sequence, tokens, full);
@@ -67,6 +67,12 @@ void BlockManager::publish(SequenceBlocks& sequence, std::span<const TokenId> to
     pool_.publish(sequence.table[i], sequence.hashes[i]);
   }
   sequence.published = full;
+}
+
+const BlockHash& BlockManager::prefix_hash(SequenceBlocks& sequence, std::span<const TokenId> tokens,
+                                           int64_t block_count) const {
+  extend_hashes(sequence, tokens, block_count);
+  return sequence.hashes[static_cast<size_t>(block_count - 1)];
 }
 
 void BlockManager::release(SequenceBlocks& sequence) { release_blocks(detach(sequence)); }

@@ -51,6 +51,12 @@ class BlockManager {
   bool grow(SequenceBlocks& sequence, int64_t token_capacity);
   // Makes the blocks that the first `computed` tokens fill shareable.
   void publish(SequenceBlocks& sequence, std::span<const TokenId> tokens, int64_t computed);
+  // What the sequence computes now may be found by others later.
+  bool shares(const SequenceBlocks& sequence) const {
+    return options_.prefix_caching && (sequence.table.empty() || sequence.epoch == epoch_);
+  }
+  // Name of the prefix of `block_count` full blocks, at least one.
+  const BlockHash& prefix_hash(SequenceBlocks& sequence, std::span<const TokenId> tokens, int64_t block_count) const;
   // Frees the table, last block first, so that the tail of a prefix is evicted before its head.
   void release(SequenceBlocks& sequence);
   // Takes the blocks away from the sequence, still held: for a hand-off that outlives it.

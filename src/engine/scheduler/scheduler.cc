@@ -1,13 +1,14 @@
 #include "engine/scheduler/scheduler.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
 namespace baton::engine {
 
-Scheduler::Scheduler(SchedulerOptions options, kv::BlockManager& blocks)
-    : options_(std::move(options)), blocks_(blocks) {
+Scheduler::Scheduler(SchedulerOptions options, kv::BlockManager& blocks, kv::StatePool& states)
+    : options_(std::move(options)), blocks_(blocks), states_(states) {
   BATON_CHECK(options_.max_model_len > 0 && options_.max_num_batched_tokens > 0 && options_.max_num_seqs > 0 &&
               options_.max_prompt_logit_rows > 0);
 }
@@ -39,6 +40,7 @@ void Scheduler::wait(Sequence& sequence) {
 void Scheduler::preempt(Sequence& sequence) {
   std::erase(running_, &sequence);
   blocks_.release(sequence.blocks);
+  release_state(sequence);
   sequence.computed = 0;
   ++counters_.preemptions;
   wait(sequence);
@@ -57,16 +59,27 @@ void Scheduler::preempt_at_random(StepPlan& plan) {
   ++plan.preempted;
 }
 
-void Scheduler::finish_load(SequenceId id, int64_t valid_tokens) {
+void Scheduler::finish_load(SequenceId id, int64_t valid_tokens, bool state_valid) {
   auto* sequence = find(id);
   BATON_CHECK(sequence != nullptr && sequence->stage == SequenceStage::kLoading, "sequence {}", id);
   --loading_;
   const int64_t valid = std::clamp(valid_tokens, sequence->computed, sequence->size());
+  if (keeps_state() && (valid < sequence->size() || !state_valid)) return drop_load(*sequence, valid);
   sequence->external_tokens = valid - sequence->computed;
   // The last token is always computed here, for its logits.
   sequence->computed = std::min(valid, sequence->size() - 1);
   blocks_.publish(sequence->blocks, sequence->tokens, sequence->computed);
   wait(*sequence);
+}
+
+// The tokens that came are left in the prefix cache, and the sequence starts as if nothing had come: from the best
+// state that was kept here.
+void Scheduler::drop_load(Sequence& sequence, int64_t valid_tokens) {
+  blocks_.publish(sequence.blocks, sequence.tokens, valid_tokens);
+  blocks_.release(sequence.blocks);
+  release_state(sequence);
+  sequence.computed = 0;
+  wait(sequence);
 }
 
 Scheduler::Removed Scheduler::remove(SequenceId id) {
@@ -75,10 +88,13 @@ Scheduler::Removed Scheduler::remove(SequenceId id) {
   if (sequence->stage == SequenceStage::kLoading) {
     --loading_;
     auto held = blocks_.detach(sequence->blocks);
-    return {.sequence = std::move(sequence), .still_held = std::move(held)};
+    const auto held_state = std::exchange(sequence->state.slot, std::nullopt);
+    release_state(*sequence);
+    return {.sequence = std::move(sequence), .still_held = std::move(held), .still_held_state = held_state};
   }
   blocks_.release(sequence->blocks);
-  return {.sequence = std::move(sequence), .still_held = {}};
+  release_state(*sequence);
+  return {.sequence = std::move(sequence), .still_held = {}, .still_held_state = {}};
 }
 
 // Out of every list; blocks and `loading_` are left to the caller.

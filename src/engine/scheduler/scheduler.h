@@ -9,6 +9,11 @@
 // Waiting sequences go by (priority with that policy, arrival), those that hold fetched KV before all others: they
 // could otherwise keep the blocks for which the head of the queue waits. A preempted sequence arrived before all that
 // have not run, so it comes back to the front.
+//
+// Recurrent state exists at one position of a sequence. A prefix is found again where its blocks are cached and a
+// snapshot of the state at its end was kept, so chunks end at positions worth keeping (scheduler_state.cc); what a
+// sequence does there before it goes on (keep a snapshot, put the state aside for another engine) is a copy that the
+// plan asks for at the start of the next step.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +29,7 @@
 #include "engine/scheduler/sequence.h"
 #include "engine/scheduler/step_plan.h"
 #include "kv/block_manager.h"
+#include "kv/state_pool.h"
 
 namespace baton::engine {
 
@@ -33,6 +39,7 @@ struct SchedulerOptions {
   int64_t max_num_seqs = 0;
   int64_t long_prefill_token_threshold = 0;  // 0: none
   int64_t max_prompt_logit_rows = 0;         // of a step, over all sequences
+  int64_t state_snapshot_interval = 0;       // tokens; 0: none
   bool priority_scheduling = false;
   std::vector<TokenId> eos_token_ids;
   double test_preempt_probability = 0;
@@ -52,20 +59,23 @@ struct SequenceUpdate {
 
 class Scheduler {
  public:
-  Scheduler(SchedulerOptions options, kv::BlockManager& blocks);
+  // `states` has no slots where the model keeps no recurrent state.
+  Scheduler(SchedulerOptions options, kv::BlockManager& blocks, kv::StatePool& states);
 
   void add(std::unique_ptr<Sequence> sequence);
   StepPlan schedule();
   std::vector<SequenceUpdate> update(const StepPlan& plan, StepResult result);
 
-  // A load ended: its first valid_tokens tokens are here and verified. The sequence goes on waiting, to run from there.
-  void finish_load(SequenceId id, int64_t valid_tokens);
+  // A load ended: its first valid_tokens tokens are here and verified, and the state if one was asked for. The sequence
+  // goes on waiting, to run from there. Tokens without the state are of no use but as a cached prefix.
+  void finish_load(SequenceId id, int64_t valid_tokens, bool state_valid);
 
   // Takes a sequence out. Its blocks are free on return, except a loading one's: those come back still held, for the
   // connector may yet write them.
   struct Removed {
     std::unique_ptr<Sequence> sequence;
     std::vector<BlockId> still_held;
+    std::optional<kv::StateSlot> still_held_state;
   };
   Removed remove(SequenceId id);
 
@@ -89,6 +99,12 @@ class Scheduler {
     int64_t prompt_rows = 0;
   };
   enum class Admission : uint8_t { kRuns, kLoads, kNoRoom };
+  // What is here of a sequence's beginning.
+  struct Prefix {
+    std::vector<BlockId> blocks;
+    int64_t seen_tokens = 0;                // cached tokens, also those behind the last kept state
+    std::optional<kv::StateSlot> snapshot;  // of the tokens of `blocks`
+  };
   using WaitingKey = std::tuple<bool, int, int64_t>;  // holds no blocks, priority, arrival
 
   // scheduler.cc
@@ -96,6 +112,7 @@ class Scheduler {
   void wait(Sequence& sequence);
   void preempt(Sequence& sequence);
   void preempt_at_random(StepPlan& plan);
+  void drop_load(Sequence& sequence, int64_t valid_tokens);
   std::unique_ptr<Sequence> extract(SequenceId id);
 
   // scheduler_step.cc
@@ -110,8 +127,22 @@ class Scheduler {
   void schedule_waiting(StepPlan& plan, Budget& budget);
   Admission admit(Sequence& sequence, StepPlan& plan, Budget& budget);
   Admission start_load(Sequence& sequence, StepPlan& plan);
-  std::vector<BlockId> find_prefix(Sequence& sequence);
+  Prefix find_prefix(Sequence& sequence);
   void count_prefix(Sequence& sequence, int64_t hit_tokens);
+
+  // scheduler_state.cc
+  bool keeps_state() const { return states_.slot_count() > 0; }
+  bool hands_over_state(const Sequence& sequence) const;
+  Prefix with_state(Sequence& sequence, std::vector<BlockId> blocks) const;
+  int state_slots_needed(const Sequence& sequence) const;
+  bool state_fits(const Sequence& sequence) const;
+  void begin_state(Sequence& sequence, const Prefix& prefix);
+  void release_state(Sequence& sequence);
+  int64_t snapshot_interval() const;
+  int64_t next_state_cut(const Sequence& sequence) const;
+  bool keep_here(const Sequence& sequence) const;
+  void add_state(Sequence& sequence, SequenceStep& step);
+  void settle_state(Sequence& sequence);
 
   // scheduler_update.cc
   void take_samples(Sequence& sequence, std::vector<SampleResult> samples, SequenceUpdate& update);
@@ -120,6 +151,7 @@ class Scheduler {
 
   const SchedulerOptions options_;
   kv::BlockManager& blocks_;
+  kv::StatePool& states_;
   std::unordered_map<SequenceId, std::unique_ptr<Sequence>> sequences_;
   std::vector<Sequence*> running_;  // in order of admission
   std::map<WaitingKey, Sequence*> waiting_;

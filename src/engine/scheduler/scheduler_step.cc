@@ -51,6 +51,7 @@ void Scheduler::take_back(SequenceId id, StepPlan& plan, Budget& budget) {
 int64_t Scheduler::next_chunk(const Sequence& sequence, const Budget& budget) const {
   int64_t chunk = std::min(sequence.size() - sequence.computed, budget.tokens);
   if (options_.long_prefill_token_threshold > 0) chunk = std::min(chunk, options_.long_prefill_token_threshold);
+  if (keeps_state()) chunk = std::min(chunk, next_state_cut(sequence) - sequence.computed);
   if (!sequence.needs_prompt_logits()) return chunk;
   const int64_t first_row = std::max(sequence.computed, sequence.next_prompt_target - 1);
   const int64_t end_row = std::min(sequence.computed + chunk, sequence.prompt_count - 1);
@@ -65,6 +66,7 @@ void Scheduler::add_step(Sequence& sequence, int64_t chunk, StepPlan& plan, Budg
   step.first_position = begin;
   step.tokens.assign(sequence.tokens.begin() + begin, sequence.tokens.begin() + end);
   step.block_tables.push_back(sequence.blocks.table);
+  if (keeps_state()) add_state(sequence, step);
   if (end == sequence.size()) {
     step.sample_rows.push_back(static_cast<int32_t>(chunk - 1));
     step.check_first_token = sequence.expected_first_token.has_value();

@@ -21,7 +21,8 @@ class SchedulerTest : public testing::Test {
   void start() {
     blocks_ =
         std::make_unique<kv::BlockManager>(kv::BlockManager::Options{.block_count = blocks_count_, .block_size = 4});
-    scheduler_ = std::make_unique<Scheduler>(options_, *blocks_);
+    states_ = std::make_unique<kv::StatePool>(0);
+    scheduler_ = std::make_unique<Scheduler>(options_, *blocks_, *states_);
   }
 
   SequenceId add(int length, int priority = 0, std::optional<RemotePrefill> remote = {}, SamplingParams params = {}) {
@@ -64,6 +65,7 @@ class SchedulerTest : public testing::Test {
   using Rows = std::pair<int64_t, size_t>;
 
   std::unique_ptr<kv::BlockManager> blocks_;
+  std::unique_ptr<kv::StatePool> states_;
   std::unique_ptr<Scheduler> scheduler_;
   std::vector<SequenceUpdate> updates_;
   int64_t next_ = 0;
@@ -138,7 +140,7 @@ TEST_F(SchedulerTest, FetchedKvComesBeforeAnEarlierRequestThatItWouldStarve) {
   step();  // 0 runs with three blocks, 1 fetches into one
   step();  // 0 needs a fourth block and has to go
   EXPECT_EQ(scheduler_->first_waiting(), SequenceId(0));
-  scheduler_->finish_load(SequenceId(1), 4);
+  scheduler_->finish_load(SequenceId(1), 4, false);
   EXPECT_EQ(scheduler_->first_waiting(), SequenceId(1));
   EXPECT_THAT(rows(step()).front(), (Rows{1, 1})) << "its last token is computed here";
 }
@@ -184,7 +186,7 @@ TEST_F(SchedulerTest, FetchingDoesNotBlockTheHeadOfTheQueue) {
   EXPECT_EQ(plan.loads[0].blocks.size(), 3u);
   EXPECT_THAT(rows(plan), ElementsAre(Rows{1, 3}));
   EXPECT_EQ(scheduler_->loading(), 1);
-  scheduler_->finish_load(SequenceId(0), 9);
+  scheduler_->finish_load(SequenceId(0), 9, false);
   EXPECT_THAT(rows(step()), ElementsAre(Rows{1, 1}, Rows{0, 1}));
   EXPECT_EQ(scheduler_->find(SequenceId(0))->external_tokens, 9);
 }
@@ -193,7 +195,7 @@ TEST_F(SchedulerTest, AfterAFailedFetchTheRestIsComputed) {
   start();
   add(9, 0, RemotePrefill{});
   step();
-  scheduler_->finish_load(SequenceId(0), 5);
+  scheduler_->finish_load(SequenceId(0), 5, false);
   const auto plan = step();
   EXPECT_THAT(rows(plan), ElementsAre(Rows{0, 4}));
   EXPECT_EQ(plan.sequences[0].first_position, 5);

@@ -23,6 +23,7 @@ std::vector<SequenceUpdate> Scheduler::update(const StepPlan& plan, StepResult r
     BATON_CHECK(sequence != nullptr, "sequence {} left between schedule and update", step.sequence);
     sequence->computed += static_cast<int64_t>(step.tokens.size());
     blocks_.publish(sequence->blocks, sequence->tokens, sequence->computed);
+    if (keeps_state()) settle_state(*sequence);
     for (auto& prompt : result.sequences[i].prompts) {
       sequence->prompt_results.push_back(std::move(prompt));
       ++sequence->next_prompt_target;
@@ -77,6 +78,7 @@ void Scheduler::finish(Sequence& sequence, SequenceUpdate& update) {
   update.finished = extract(sequence.id);
   if (!sequence.remote_decode || update.finish != FinishReason::kLength) {
     blocks_.release(sequence.blocks);
+    release_state(sequence);
     return;
   }
   const auto given = static_cast<size_t>(sequence.given_count);
@@ -85,10 +87,14 @@ void Scheduler::finish(Sequence& sequence, SequenceUpdate& update) {
   const auto kept = static_cast<size_t>(blocks_.blocks_for(sequence.given_count));
   blocks_.release_blocks(std::span(held).subspan(kept));
   held.resize(kept);
+  std::optional<kv::StateSlot> state;
+  if (sequence.state.handoff_made) state = std::exchange(sequence.state.handoff, std::nullopt);
+  release_state(sequence);
   update.save = KvSave{.blocks = std::move(held),
                        .token_count = sequence.given_count,
                        .last_token = sequence.tokens[given],
-                       .prompt = wire::prompt_digest(std::span(sequence.tokens).first(given))};
+                       .prompt = wire::prompt_digest(std::span(sequence.tokens).first(given)),
+                       .state_slot = state};
 }
 
 }  // namespace baton::engine

@@ -8,6 +8,7 @@
 #include "engine/sampling/sampling_state.h"
 #include "engine/scheduler/step_plan.h"
 #include "kv/block_manager.h"
+#include "kv/state_pool.h"
 
 namespace baton::engine {
 
@@ -23,6 +24,20 @@ struct RemotePrefill {
   std::optional<TokenId> last_token;
 };
 
+// Recurrent state of a sequence, where the model keeps any.
+struct SequenceState {
+  std::optional<kv::StateSlot> slot;          // of the first `computed` tokens; held while blocks are
+  std::optional<kv::StateSlot> handoff;       // for another engine, reserved from the start
+  bool handoff_made = false;                  // it has the state of all given tokens but the last
+  int64_t seen_before = 0;                    // tokens of a prefix that others had, too, but whose state was not kept
+  std::optional<kv::StateSlot> restore_from;  // pinned until the step that copies it has run
+  struct Snapshot {
+    kv::StateSlot slot;
+    kv::BlockHash prefix;
+  };
+  std::optional<Snapshot> snapshot;  // made in the step at hand
+};
+
 struct Sequence {
   SequenceId id;
   int priority = 0;
@@ -31,6 +46,7 @@ struct Sequence {
   int64_t given_count = 0;  // prompt and resumed outputs
   SamplingState sampling;
   kv::SequenceBlocks blocks;
+  SequenceState state;
 
   SequenceStage stage = SequenceStage::kWaiting;
   int64_t computed = 0;  // leading tokens whose KV is in the blocks

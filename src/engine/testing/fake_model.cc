@@ -1,5 +1,6 @@
 #include "engine/testing/fake_model.h"
 
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <limits>
@@ -21,13 +22,18 @@ uint64_t mix(uint64_t x) {
 }
 uint64_t mix(uint64_t a, uint64_t b) { return mix(a ^ mix(b)); }
 
+constexpr int64_t kStateBytes = 40;
+
 class FakeModel final : public models::Model {
  public:
   explicit FakeModel(FakeModelOptions options) : options_(std::move(options)) {}
 
   models::CacheNeeds cache_needs() const override {
     const kernels::PagedEntry layer = {.heads = options_.kv_heads, .dim = options_.head_dim};
-    return {.paged = std::vector(static_cast<size_t>(options_.layers), layer)};
+    return {.paged = std::vector(static_cast<size_t>(options_.layers), layer),
+            .state_layers = options_.state_layers,
+            .state_heads = options_.state_heads,
+            .state_head_bytes = options_.state_layers > 0 ? kStateBytes : 0};
   }
   int vocab_size() const override { return options_.vocab_size; }
   int max_positions() const override { return options_.max_positions; }
@@ -37,11 +43,13 @@ class FakeModel final : public models::Model {
   Result<void> prepare(int max_rows, int max_logit_rows, int) override {
     max_rows_ = max_rows;
     max_logit_rows_ = max_logit_rows;
+    row_states_.assign(static_cast<size_t>(max_rows), 0);
     return {};
   }
   void forward(const models::ForwardBatch& batch, float* logits, ComputePool& pool) override;
 
  private:
+  void advance(const models::ForwardBatch& batch, const kernels::SequenceSlice& slice);
   void write(const models::ForwardBatch& batch, const kernels::SequenceSlice& slice) const;
   uint64_t read(const models::ForwardBatch& batch, const kernels::SequenceSlice& slice, int64_t position) const;
   void fill_logits(uint64_t state, TokenId last, float* row) const;
@@ -49,6 +57,7 @@ class FakeModel final : public models::Model {
   const FakeModelOptions options_;
   int max_rows_ = 0, max_logit_rows_ = 0;
   int64_t step_ = 0;
+  std::vector<uint64_t> row_states_;  // [rows] of all heads together, after the row's token
 };
 
 void FakeModel::forward(const models::ForwardBatch& batch, float* logits, ComputePool& pool) {
@@ -65,6 +74,7 @@ void FakeModel::forward(const models::ForwardBatch& batch, float* logits, Comput
       BATON_CHECK(batch.positions[slice.row_begin + row] == slice.context_len + row);
     }
     write(batch, slice);
+    if (options_.state_layers > 0) advance(batch, slice);
   }
   pool.parallel_for(static_cast<int64_t>(batch.logit_rows.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -74,9 +84,31 @@ void FakeModel::forward(const models::ForwardBatch& batch, float* logits, Comput
         if (row >= candidate.row_begin && row < candidate.row_begin + candidate.row_count) slice = &candidate;
       }
       BATON_CHECK(slice != nullptr);
-      fill_logits(read(batch, *slice, batch.positions[row]), batch.tokens[row], logits + i * options_.vocab_size);
+      const uint64_t state = read(batch, *slice, batch.positions[row]) ^ row_states_[row];
+      fill_logits(state, batch.tokens[row], logits + i * options_.vocab_size);
     }
   });
+}
+
+// A head's state fills its slot: every word of it is a link of the chain, so that a torn copy shows, too.
+void FakeModel::advance(const models::ForwardBatch& batch, const kernels::SequenceSlice& slice) {
+  BATON_CHECK(slice.state_slot >= 0);
+  for (int row = 0; row < slice.row_count; ++row) row_states_[slice.row_begin + row] = 0;
+  for (int layer = 0; layer < options_.state_layers; ++layer) {
+    for (int head = 0; head < options_.state_heads; ++head) {
+      std::array<uint64_t, kStateBytes / 8> words{};
+      std::byte* at = batch.cache.state(layer).at(slice.state_slot, head);
+      if (slice.context_len > 0) std::memcpy(words.data(), at, kStateBytes);
+      for (int row = 0; row < slice.row_count; ++row) {
+        const auto token = static_cast<uint64_t>(batch.tokens[slice.row_begin + row]);
+        for (size_t word = 0; word < words.size(); ++word) {
+          words[word] = mix(words[word] ^ words[(word + 1) % words.size()], token + word * 131 + head * 17 + layer);
+        }
+        row_states_[slice.row_begin + row] = mix(row_states_[slice.row_begin + row], words[0]);
+      }
+      std::memcpy(at, words.data(), kStateBytes);
+    }
+  }
 }
 
 void FakeModel::write(const models::ForwardBatch& batch, const kernels::SequenceSlice& slice) const {

@@ -1,7 +1,9 @@
 // A tiny model for tests of the engine: its logits are a hash of every key and value that the block table leads to.
 //
 // It writes and reads the cache as a real model does, so a wrong table, a block reused too early, a missed or doubled
-// position or KV of another request gives other tokens. Rows are independent, as the exactness contract asks.
+// position or KV of another request gives other tokens. With state layers the logits also depend on a chain of hashes
+// over the tokens, kept in the sequence's slot: a wrong or stale slot, one that was not restored, or a token taken
+// twice shows in the same way. Rows are independent, as the exactness contract asks.
 #pragma once
 
 #include <atomic>
@@ -17,7 +19,10 @@ struct FakeModelOptions {
   int kv_heads = 2;
   int head_dim = 8;
   int max_positions = 4096;
-  float spread = 4;            // logits lie in [-spread, spread]
+  float spread = 4;  // logits lie in [-spread, spread]
+  // Recurrent state: a chain over the tokens in each head of each layer. 0: none.
+  int state_layers = 0;
+  int state_heads = 2;
   int64_t throw_at_step = -1;  // the model dies at this step
   int64_t nan_at_token = -1;   // a context that ends in this token gives logits that are not numbers
   // Counts forward calls, where a test wants to know.

@@ -86,7 +86,8 @@ bool Harness::all_free() {
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   while (std::chrono::steady_clock::now() < deadline) {
     const auto stats = engine_->stats();
-    if (stats.running == 0 && stats.waiting == 0 && stats.kv_blocks_used == 0) return true;
+    if (stats.running == 0 && stats.waiting == 0 && stats.kv_blocks_used == 0 && stats.state_slots_held == 0)
+      return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return false;

@@ -1,6 +1,7 @@
 #include "engine/worker/worker.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/check.h"
@@ -27,6 +28,7 @@ Worker::Worker(WorkerOptions options, models::Model& model, ComputePool& pool, t
 
 StepResult Worker::execute(const StepPlan& plan, std::span<const SamplingState* const> states) {
   lay_out(plan);
+  copy_states(plan);
   forward();
   return sample(plan, states);
 }
@@ -42,7 +44,8 @@ void Worker::lay_out(const StepPlan& plan) {
     const auto row_begin = static_cast<int32_t>(tokens_.size());
     slices_.push_back({.context_len = step.first_position,
                        .row_begin = row_begin,
-                       .row_count = static_cast<int>(step.tokens.size())});
+                       .row_count = static_cast<int>(step.tokens.size()),
+                       .state_slot = step.state_slot ? step.state_slot->value : -1});
     table_begin.push_back(block_tables_.size());
     for (const auto block : step.block_tables[0]) block_tables_.push_back(block.value);
     for (size_t i = 0; i < step.tokens.size(); ++i) {
@@ -56,6 +59,21 @@ void Worker::lay_out(const StepPlan& plan) {
   for (size_t i = 0; i < slices_.size(); ++i) slices_[i].block_table = block_tables_.data() + table_begin[i];
   BATON_CHECK(tokens_.size() <= static_cast<size_t>(options_.max_rows) &&
               logit_rows_.size() <= static_cast<size_t>(options_.max_logit_rows));
+}
+
+// One after the other: a copy may read what one before it wrote.
+void Worker::copy_states(const StepPlan& plan) {
+  constexpr int64_t kGrain = 64 << 10;
+  const auto& layout = options_.shape.layout;
+  for (const auto& step : plan.sequences) {
+    for (const auto& copy : step.state_copies) {
+      const std::byte* from = options_.kv_memory + layout.slot_offset(copy.from.value);
+      std::byte* to = options_.kv_memory + layout.slot_offset(copy.to.value);
+      pool_->parallel_for(layout.states.block_bytes(), kGrain, [&](int64_t begin, int64_t end) {
+        std::memcpy(to + begin, from + begin, static_cast<size_t>(end - begin));
+      });
+    }
+  }
 }
 
 void Worker::forward() {

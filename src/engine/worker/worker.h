@@ -35,6 +35,7 @@ class Worker {
  private:
   Worker(WorkerOptions options, models::Model& model, ComputePool& pool, tensor::Buffer logits);
   void lay_out(const StepPlan& plan);
+  void copy_states(const StepPlan& plan);
   void forward();
   kernels::CacheView cache_view() const;
   StepResult sample(const StepPlan& plan, std::span<const SamplingState* const> states);
