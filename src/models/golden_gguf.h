@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cmath>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -69,7 +71,7 @@ class GoldenGguf {
       return first;
     }
     BATON_CHECK(operation == "neg_exp", "operation {}", operation);
-    first.resize(static_cast<size_t>(shape[0]));
+    first.resize(static_cast<size_t>(std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>())));
     for (float& value : first) value = -std::exp(value);
     return first;
   }
