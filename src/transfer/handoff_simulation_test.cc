@@ -18,12 +18,13 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr int kBlocks = 24;
+constexpr int kSlots = 6;
 
 struct Wild {
   double drop = 0, duplicate = 0, corrupt = 0, disconnect = 0, restart = 0, cancel = 0;
 };
 
-// A block of P: what is in it, under which generation (odd: open).
+// A block of P, or, behind all blocks, a slot of recurrent state: what is in it, under which generation (odd: open).
 struct RemoteBlock {
   uint64_t content = 0;
   uint64_t generation = 0;
@@ -47,6 +48,7 @@ class World {
     EXPECT_TRUE(held_.empty());
   }
   int succeeded() const { return succeeded_; }
+  int states() const { return states_; }
 
  private:
   double chance() { return std::uniform_real_distribution<double>(0, 1)(random_); }
@@ -58,10 +60,13 @@ class World {
     auto hello = hello_reply(shm_);
     hello.identity.instance_nonce = nonce_;
     hello.block_count = kBlocks;
+    hello.slot_count = kSlots;
     hello.lease_ms = 3000;
     producer_ = std::make_unique<ProducerFsm>(ProducerFsmOptions{.hello = hello, .lease = seconds(3)});
-    remote_.assign(kBlocks, {});
+    remote_.assign(kBlocks + kSlots, {});
     free_.clear();
+    free_slots_.clear();
+    for (int s = 0; s < kSlots; ++s) free_slots_.insert(kBlocks + s);
     for (int b = 0; b < kBlocks; ++b) free_.insert(b);
     held_.clear();
   }
@@ -107,18 +112,28 @@ class World {
     Offer offer{.request_id = request, .token_count = blocks * kBlockSize - static_cast<int64_t>(random_() % 3)};
     Pull pull{.request_id = request, .token_count = offer.token_count};
     std::vector<uint64_t> contents;
-    for (int i = 0; i < blocks; ++i) {
-      const int b = *free_.begin();
-      free_.erase(free_.begin());
+    // Takes and fills one of P's; returns it and a new one of D's.
+    const auto fill = [&](std::set<int>& free) {
+      const int b = *free.begin();
+      free.erase(free.begin());
       // Writing into a block that is sealed for a reader would be P's own bug.
       EXPECT_TRUE(remote_[b].generation == 0 || remote_[b].generation % 2 == 1);
       remote_[b].content = ++content_;
       contents.push_back(content_);
-      offer.blocks.push_back(BlockId(b));
       held_[request].push_back(b);
-      pull.blocks.push_back(BlockId(next_local_++));
       local_.push_back(0);
       local_open_.push_back(true);
+      return std::pair(b, next_local_++);
+    };
+    for (int i = 0; i < blocks; ++i) {
+      const auto [there, here] = fill(free_);
+      offer.blocks.push_back(BlockId(there));
+      pull.blocks.push_back(BlockId(here));
+    }
+    if (!free_slots_.empty() && chance() < 0.5) {
+      const auto [there, here] = fill(free_slots_);
+      offer.state_slot = there - kBlocks;
+      pull.state_slot = here;
     }
     const uint64_t id = ++offer_id_;
     ++offered_;
@@ -145,7 +160,7 @@ class World {
       if (nonce != nonce_) return;
       std::vector<uint64_t> generations;
       for (const auto& b : seal.blocks) {
-        auto& block = remote_[b.block];
+        auto& block = remote(b.block, b.state);
         block.generation = (block.generation | 1) + 1;
         block.tokens = b.tokens;
         generations.push_back(block.generation);
@@ -155,11 +170,16 @@ class World {
   }
   void on(SendToConnection& send) { to_consumer(send.connection, send.message); }
   void on(SendBlocks& send) {
-    // Bytes are read in two steps, the second as late as the send itself.
-    at(soon(), [this, send, nonce = nonce_] {
+    // Bytes are read in two steps, the second as late as the send itself. Sends go out in order unless the world is
+    // wild.
+    const bool ordered = wild_.drop == 0 && wild_.duplicate == 0;
+    const TimePoint when = ordered ? std::max(send_at_ + std::chrono::microseconds(1), soon()) : soon();
+    send_at_ = when;
+    at(when, [this, send, nonce = nonce_] {
       if (nonce != nonce_) return;
       for (size_t i = 0; i < send.blocks.size(); ++i) {
-        const auto& block = remote_[send.blocks[i].block];
+        const bool state = send.blocks[i].state;
+        const auto& block = remote(send.blocks[i].block, state);
         EXPECT_EQ(block.generation, send.blocks[i].generation) << "a block was reopened under a send";
         wire::BlockData data{.call = send.call,
                              .offer_id = send.offer_id,
@@ -167,19 +187,22 @@ class World {
                              .tokens = static_cast<uint32_t>(send.blocks[i].tokens),
                              .generation = block.generation,
                              .entry_count = kLayers,
-                             .checksums = std::vector<uint64_t>(kLayers * kHeads, block.content)};
-        data_to_consumer(send.connection, data, block.content);
+                             .checksums = std::vector<uint64_t>(
+                                 state ? kLayout.states.units_per_block() : kLayers * kHeads, block.content)};
+        const int64_t bytes = state ? kStateBytes : kBlockBytes / kBlockSize * data.tokens;
+        data_to_consumer(send.connection, data, bytes, block.content);
       }
       producer_->on_blocks_sent(send.connection, send.offer_id);
     });
   }
   void on(ReopenBlocks& reopen) {
-    for (int32_t b : reopen.blocks) remote_[b].generation |= 1;
+    for (int32_t b : reopen.blocks) remote(b, false).generation |= 1;
+    for (int32_t s : reopen.slots) remote(s, true).generation |= 1;
   }
   void on(Release& release) {
     ++releases_[release.request_id];
     for (int b : held_[release.request_id]) {
-      EXPECT_TRUE(free_.insert(b).second);
+      EXPECT_TRUE((b < kBlocks ? free_ : free_slots_).insert(b).second);
       if (chance() < 0.5) remote_[b].content = ++content_;  // reused at once
     }
     held_.erase(release.request_id);
@@ -211,7 +234,7 @@ class World {
   void copy_first_half(CopyBlocks copy, size_t index) {
     if (index == copy.blocks.size()) return consumer_.on_copied(copy.pull, index, {}, now_);
     const auto& block = copy.blocks[index];
-    const auto& from = remote_[block.from];
+    const auto& from = remote(block.from, block.state);
     if (mapped_[copy.connection] != nonce_ || from.generation != block.generation) {
       return consumer_.on_copied(copy.pull, index, fail(Code::kFailedPrecondition, "stale"), now_);
     }
@@ -220,7 +243,7 @@ class World {
   }
   void copy_second_half(const CopyBlocks& copy, size_t index, uint64_t early) {
     const auto& block = copy.blocks[index];
-    const auto& from = remote_[block.from];
+    const auto& from = remote(block.from, block.state);
     const bool torn = from.content != early;
     store(block.to, torn ? 0xBAD : early);
     if (mapped_[copy.connection] != nonce_ || from.generation != block.generation) {
@@ -239,10 +262,17 @@ class World {
       ++succeeded_;
     }
     for (size_t i = 0; i < valid; ++i) EXPECT_EQ(local_[pull.blocks[i].value], contents[i]) << "accepted wrong bytes";
+    if (complete.result.outcome) EXPECT_EQ(complete.result.state_valid, pull.state_slot.has_value());
+    if (complete.result.state_valid) {
+      ++states_;
+      EXPECT_EQ(local_[*pull.state_slot], contents.back()) << "accepted a wrong state";
+    }
+    if (pull.state_slot) local_open_[*pull.state_slot] = false;
     for (const BlockId b : pull.blocks) local_open_[b.value] = false;
     pulling_.erase(it);
     ++completed_;
   }
+  RemoteBlock& remote(int32_t index, bool state) { return remote_[state ? kBlocks + index : index]; }
   void store(int32_t block, uint64_t content) {
     EXPECT_TRUE(local_open_[block]) << "a late write";
     local_[block] = content;
@@ -266,11 +296,10 @@ class World {
   void to_consumer(ConnectionId connection, wire::Message message) {
     travel(connection, [=, this] { consumer_.on_message(connection, message, now_); });
   }
-  void data_to_consumer(ConnectionId connection, wire::BlockData data, uint64_t content) {
+  void data_to_consumer(ConnectionId connection, wire::BlockData data, int64_t bytes, uint64_t content) {
     const bool corrupt = chance() < wild_.corrupt;
     // Data of one connection arrives in order unless the world is wild.
     const auto deliver = [=, this] {
-      const int64_t bytes = kBlockBytes / kBlockSize * data.tokens;
       const auto target = consumer_.on_block_data(connection, data, bytes, now_);
       if (!target) return;
       store(target->block, corrupt ? 0xBAD : content);
@@ -303,7 +332,7 @@ class World {
   Wild wild_;
   bool shm_;
   TimePoint now_{seconds(1000)};
-  TimePoint data_at_{};
+  TimePoint data_at_{}, send_at_{};
   std::multimap<TimePoint, std::function<void()>> events_;
   std::optional<TimePoint> producer_timer_, consumer_timer_;
   std::unique_ptr<ProducerFsm> producer_;
@@ -314,7 +343,7 @@ class World {
                          .idle_timeout = seconds(5)}};
   uint64_t nonce_ = 0, content_ = 0, offer_id_ = 0;
   std::vector<RemoteBlock> remote_;
-  std::set<int> free_;
+  std::set<int> free_, free_slots_;
   std::map<std::string, std::vector<int>> held_;
   std::map<std::string, int> releases_;
   size_t offered_ = 0;
@@ -324,17 +353,19 @@ class World {
   std::map<std::string, std::pair<Pull, std::vector<uint64_t>>> pulling_;
   std::set<ConnectionId> open_;
   std::map<ConnectionId, uint64_t> mapped_;
-  int started_ = 0, completed_ = 0, succeeded_ = 0;
+  int started_ = 0, completed_ = 0, succeeded_ = 0, states_ = 0;
 };
 
 int simulate(int runs, Wild wild) {
-  int succeeded = 0;
+  int succeeded = 0, states = 0;
   for (int seed = 0; seed < runs && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
     World world(static_cast<uint64_t>(seed), wild, seed % 2 == 0);
     world.run(6);
     succeeded += world.succeeded();
+    states += world.states();
   }
+  EXPECT_GT(states, 40);
   return succeeded;
 }
 

@@ -1,5 +1,6 @@
 #include "engine_under_test.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <future>
 #include <mutex>
@@ -72,6 +73,7 @@ Result<EngineUnderTest> start_engine(const EngineSetup& setup) {
                                       {.isa = tensor::detect_isa(), .allow_onednn = setup.allow_onednn}, *made.pool));
   engine::EngineConfig config = setup.config;
   config.hash_logits = true;
+  config.max_model_len = std::min(config.max_model_len, model->max_positions());
   engine::EngineDependencies dependencies{.pool = made.pool.get(), .metrics = made.metrics.get()};
   if (config.kv_transfer.role != engine::KvRole::kNone) {
     dependencies.make_kv_host = apps::handoff_host_factory(

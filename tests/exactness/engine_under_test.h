@@ -17,7 +17,7 @@ struct EngineSetup {
   std::string model_path;
   int threads = 1;
   bool allow_onednn = true;
-  engine::EngineConfig config;
+  engine::EngineConfig config;  // max_model_len is lowered to the model's
 };
 
 // A loaded model with its engine and threads.

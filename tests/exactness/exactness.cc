@@ -1,4 +1,5 @@
-// exactness MODEL [REQUESTS]: serves one workload in every way the contract names, and compares the logits' hashes.
+// exactness MODEL [REQUESTS [KV_CACHE_DTYPE [INDEXER_DTYPE]]]: serves one workload in every way the contract names, and
+// compares the logits' hashes.
 //
 // Prints a row per way and exits 1 unless every request is equal in all of them (docs/exactness.md).
 #include <fmt/format.h>
@@ -6,7 +7,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
-#include <span>
 
 #include "engine_under_test.h"
 #include "workload.h"
@@ -19,6 +19,8 @@ using engine::KvRole;
 
 struct Run {
   std::string model_path;
+  std::string kv_cache_dtype = "auto", indexer_cache_dtype = "auto";
+  bool keeps_state = false;
   std::vector<EngineRequest> requests;
   Traces expected;
   int failures = 0;
@@ -64,7 +66,12 @@ bool column(Run& run, const std::string& name, const EngineSetup& setup,
   return true;
 }
 
-EngineSetup setup_of(const Run& run) { return {.model_path = run.model_path, .config = base_config()}; }
+EngineSetup setup_of(const Run& run) {
+  EngineSetup setup{.model_path = run.model_path, .config = base_config()};
+  setup.config.kv_cache_dtype = run.kv_cache_dtype;
+  setup.config.indexer_cache_dtype = run.indexer_cache_dtype;
+  return setup;
+}
 
 void run_single_engine_columns(Run& run) {
   const auto together = [&](engine::Engine& engine) { return run_together(engine, run.requests); };
@@ -76,16 +83,22 @@ void run_single_engine_columns(Run& run) {
     setup.config.max_num_seqs = std::min(chunk, setup.config.max_num_seqs);
     column(run, fmt::format("chunked at {}", chunk), setup, together);
   }
-  setup = setup_of(run);
-  setup.config.prefix_caching = true;
-  column(run, "after a prefix hit", setup, [&](engine::Engine& engine) {
+  const auto twice = [&](engine::Engine& engine) {
     run_together(engine, run.requests);
     auto again = run_together(engine, run.requests);
     int64_t cached = 0;
     for (const auto& [id, trace] : again) cached += trace.cached_tokens;
     if (cached == 0) again.begin()->second.error = "no prefix was ever hit";
     return again;
-  });
+  };
+  setup = setup_of(run);
+  setup.config.prefix_caching = true;
+  column(run, "after a prefix hit", setup, twice);
+  if (run.keeps_state) {
+    setup.config.state_snapshot_interval = 64;
+    setup.config.test_preempt_probability = 0.05;
+    column(run, "states kept every 64 tokens", setup, twice);
+  }
   setup = setup_of(run);
   setup.config.test_preempt_probability = 0.05;
   column(run, "with forced preemption", setup, [&](engine::Engine& engine) {
@@ -106,27 +119,33 @@ void run_single_engine_columns(Run& run) {
   column(run, "oneDNN off", setup, together);
 }
 
-// P computes each prompt and one token; D takes the KV over and goes on. A group at a time: D comes for an offer before
-// its lease ends, and P's cache holds the offers.
-Traces run_disaggregated(engine::Engine& prefill, engine::Engine& decode, const std::vector<EngineRequest>& requests) {
-  constexpr size_t kGroup = 16;
-  Traces traces;
-  for (size_t begin = 0; begin < requests.size(); begin += kGroup) {
-    const auto group = std::span(requests).subspan(begin, std::min(kGroup, requests.size() - begin));
-    std::vector<EngineRequest> first(group.begin(), group.end());
-    for (auto& request : first) {
-      request.sampling.max_tokens = 1;
-      request.kv_transfer.emplace().do_remote_decode = true;
-    }
-    const Traces offered = run_together(prefill, first);
-    std::vector<EngineRequest> second(group.begin(), group.end());
-    for (auto& request : second) request.kv_transfer = offered.at(request.id).kv_transfer;
-    traces.merge(run_together(decode, second));
+// P computes each prompt and one token; D takes the KV over and goes on.
+Traces run_group(engine::Engine& prefill, engine::Engine& decode, const std::vector<EngineRequest>& requests) {
+  std::vector<EngineRequest> first = requests;
+  for (auto& request : first) {
+    request.sampling.max_tokens = 1;
+    request.kv_transfer.emplace().do_remote_decode = true;
   }
+  const Traces offered = run_together(prefill, first);
+  std::vector<EngineRequest> second = requests;
+  for (auto& request : second) request.kv_transfer = offered.at(request.id).kv_transfer;
+  auto traces = run_together(decode, second);
   for (auto& [id, trace] : traces) {
     const int64_t prompt = static_cast<int64_t>(
         std::find_if(requests.begin(), requests.end(), [&](const auto& r) { return r.id == id; })->prompt_ids.size());
     if (prompt > 1 && trace.external_tokens == 0) trace.error = "nothing was handed over";
+  }
+  return traces;
+}
+
+// P holds what it offers until D has it, and has slots of recurrent state for so many only.
+Traces run_disaggregated(engine::Engine& prefill, engine::Engine& decode, const std::vector<EngineRequest>& requests) {
+  constexpr size_t kGroup = 32;
+  Traces traces;
+  for (size_t begin = 0; begin < requests.size(); begin += kGroup) {
+    const auto end = std::min(requests.size(), begin + kGroup);
+    traces.merge(run_group(prefill, decode,
+                           {requests.begin() + static_cast<long>(begin), requests.begin() + static_cast<long>(end)}));
   }
   return traces;
 }
@@ -171,20 +190,26 @@ void run_unseeded_hand_off(Run& run) {
   }
   auto traces = run_disaggregated(*p->engine, *d->engine, unseeded);
   for (auto& request : unseeded) request.sampling.seed = traces.at(request.id).seed;
-  Run replay{.model_path = run.model_path, .requests = unseeded, .expected = run_together(*alone->engine, unseeded)};
+  Run replay = run;
+  replay.failures = 0;
+  replay.requests = unseeded;
+  replay.expected = run_together(*alone->engine, unseeded);
   report(replay, "unseeded, P drew the seed", traces,
          fmt::format("(last_token_id mismatches: {})", d->engine->stats().last_token_mismatches));
   run.failures += replay.failures;
 }
 
-int run_all(const std::string& model_path, int request_count) {
-  auto alone = start_engine({.model_path = model_path, .config = base_config()});
+int run_all(Run run, int request_count) {
+  auto alone = start_engine(setup_of(run));
   if (!alone) {
     fmt::print(stderr, "exactness: {}\n", alone.error().to_string());
     return 1;
   }
   WorkloadOptions options{.requests = request_count, .vocab_size = alone->engine->vocab_size()};
-  Run run{.model_path = model_path, .requests = make_workload(options)};
+  options.longest_prompt =
+      std::min(options.longest_prompt, alone->engine->config().max_model_len - options.max_tokens - 1);
+  run.requests = make_workload(options);
+  run.keeps_state = alone->engine->stats().state_slots_total > 0;
   int64_t prompt_tokens = 0;
   for (const auto& request : run.requests) prompt_tokens += static_cast<int64_t>(request.prompt_ids.size());
   fmt::print("{} requests, {} prompt tokens\n", request_count, prompt_tokens);
@@ -209,8 +234,11 @@ int run_all(const std::string& model_path, int request_count) {
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    fmt::print(stderr, "usage: exactness MODEL [REQUESTS]\n");
+    fmt::print(stderr, "usage: exactness MODEL [REQUESTS [KV_CACHE_DTYPE [INDEXER_DTYPE]]]\n");
     return 2;
   }
-  return baton::exactness::run_all(argv[1], argc > 2 ? std::atoi(argv[2]) : 200);
+  baton::exactness::Run run{.model_path = argv[1]};
+  if (argc > 3) run.kv_cache_dtype = argv[3];
+  if (argc > 4) run.indexer_cache_dtype = argv[4];
+  return baton::exactness::run_all(std::move(run), argc > 2 ? std::atoi(argv[2]) : 200);
 }

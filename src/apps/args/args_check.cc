@@ -96,9 +96,9 @@ Result<StartReport> check_arguments(const ParsedArgs& parsed) {
       if (flag.kind != FlagKind::kJson) report.inert.push_back(fmt::format("--{}: {}", name, flag.note));
     }
     if (flag.kind != FlagKind::kJson || flag.status == FlagStatus::kRefused) continue;
-    static constexpr std::string_view kWithSwitches[] = {"additional-config", "compilation-config",
-                                                         "kv-transfer-config", "model-loader-extra-config",
-                                                         "profiler-config"};
+    static constexpr std::string_view kWithSwitches[] = {"additional-config",         "attention-config",
+                                                         "compilation-config",        "kv-transfer-config",
+                                                         "model-loader-extra-config", "profiler-config"};
     if (std::find(std::begin(kWithSwitches), std::end(kWithSwitches), name) != std::end(kWithSwitches)) {
       auto switches = check_switches(name, json::parse(first));
       if (!switches) {

@@ -37,6 +37,7 @@ constexpr std::array kSwitches{
     Switch{"additional-config", "scheduler_config.recompute_scheduler_enable", Kind::kInert,
            "a request that finds no free block is preempted and recomputed where it is"},
     Switch{"additional-config", "scheduler_config.enable_balance_scheduling", Kind::kInert, kOneRank},
+    Switch{"attention-config", "indexer_kv_dtype", Kind::kDone, ""},
     Switch{"compilation-config", "*", Kind::kInert, kGraphs},
     Switch{"profiler-config", "*", Kind::kInert, "there is no torch profiler here"},
     Switch{"model-loader-extra-config", "enable_multithread_load", Kind::kInert, "weights load on all --threads"},

@@ -132,6 +132,18 @@ Result<engine::KvTransferConfig> kv_transfer_of(const json& value, const ReadEnv
   return config;
 }
 
+Result<std::string> indexer_dtype_of(const ParsedArgs& parsed) {
+  if (!parsed.has("attention-config")) return "auto";
+  const auto options = json::parse(parsed.value("attention-config"));
+  const auto dtype = options.find("indexer_kv_dtype");
+  if (dtype == options.end() || dtype->is_null()) return "auto";
+  if (!dtype->is_string()) {
+    return fail(Code::kInvalidArgument, "--attention-config indexer_kv_dtype {}: a name like int8 is needed",
+                dtype->dump());
+  }
+  return dtype->get<std::string>();
+}
+
 // PYTHONHASHSEED=0 on every process is how deployments make prefix hashes agree.
 Result<engine::EngineConfig> engine_config_of(const ParsedArgs& parsed, const ReadEnvironment& environment) {
   engine::EngineConfig config;
@@ -157,6 +169,13 @@ Result<engine::EngineConfig> engine_config_of(const ParsedArgs& parsed, const Re
   }
   config.prefix_caching = bool_or(parsed, "enable-prefix-caching", true);
   if (parsed.has("kv-cache-dtype")) config.kv_cache_dtype = parsed.value("kv-cache-dtype");
+  BATON_TRY_ASSIGN(config.indexer_cache_dtype, indexer_dtype_of(parsed));
+  config.state_cache_bytes = human_or(parsed, "state-cache-memory-bytes", 0);
+  if (config.state_cache_bytes < 0) {
+    return fail(Code::kInvalidArgument, "argument --state-cache-memory-bytes: {} is negative",
+                config.state_cache_bytes);
+  }
+  BATON_TRY_ASSIGN(config.state_snapshot_interval, checked_int(parsed, "state-snapshot-interval", 0, 0, INT32_MAX));
   const std::string policy = parsed.has("scheduling-policy") ? parsed.value("scheduling-policy") : "fcfs";
   if (policy != "fcfs" && policy != "priority") {
     return fail(Code::kInvalidArgument,

@@ -257,6 +257,23 @@ TEST_F(SchedulerStateTest, APreemptedSequenceGoesOnFromTheBestStateThatWasKept) 
   EXPECT_EQ(only(plan).copies, 1u);
 }
 
+TEST_F(SchedulerStateTest, APreemptedSequenceStillHandsItsStateOver) {
+  options_.state_snapshot_interval = 4;
+  blocks_count_ = 8;
+  start();
+  add(8);
+  add(6, {.remote_decode = true, .first_token = 1000, .max_tokens = 14});
+  while (scheduler_->counters().preemptions == 0) step();
+  ASSERT_GE(scheduler_->find(SequenceId(1))->size(), 13) << "a state of 12 tokens was kept";
+  scheduler_->remove(SequenceId(0));
+  EXPECT_EQ(only(step()).first, 4) << "before what is to be handed over";
+  EXPECT_EQ(only(step()).first, 5);
+  while (updates_.empty() || !updates_[0].finish) step();
+  ASSERT_TRUE(updates_[0].save);
+  EXPECT_TRUE(updates_[0].save->state_slot);
+  EXPECT_EQ(states_->held(), 1);
+}
+
 TEST_F(SchedulerStateTest, AFetchedStateIsRunFromWithoutACopy) {
   start();
   add(15, {.remote_prefill = RemotePrefill{.token_count = 15}});
