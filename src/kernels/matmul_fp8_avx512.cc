@@ -106,45 +106,46 @@ struct Fp8 {
 // The four panels of a tile over all its rows.
 template <DType kType>
 struct WideFp8 {
-  static constexpr int P = 4;
+  static constexpr int kPanels = 4;
   static constexpr int kInputs = Fp8<kType>::kInputs;
 
   // A group as bf16 pairs, and its scales.
   struct Group {
-    __m512i w[kInputs / 2][P];
-    __m512 scales[P];
+    __m512i w[kInputs / 2][kPanels];
+    __m512 scales[kPanels];
   };
-  using Rows = __m512[kMaxTileRows][P];
+  using Rows = __m512[kMaxTileRows][kPanels];
 
   static void decode(const std::byte* panels, int64_t first, Group& group) {
     const Decoder decoder;
     const std::byte* codes = panels + fp8_step_offset(first);
     for (int step = 0; step < kInputs / 4; ++step) {
-      BATON_UNROLL for (int p = 0; p < P; ++p) {
+      BATON_UNROLL for (int p = 0; p < kPanels; ++p) {
         __m512i w[2];
         decoder.decode(codes + step * kFp8StepBytes + p * 64, w);
         group.w[step * 2][p] = w[0];
         group.w[step * 2 + 1][p] = w[1];
       }
     }
-    BATON_UNROLL for (int p = 0; p < P; ++p) group.scales[p] = Fp8<kType>::load_scales(panels + p * 64, first);
+    BATON_UNROLL for (int p = 0; p < kPanels; ++p) group.scales[p] = Fp8<kType>::load_scales(panels + p * 64, first);
   }
 
   template <int R>
   [[gnu::always_inline]] static void add_rows(const Group& group, const std::byte* x, int64_t x_stride,
-                                              __m512 (*acc)[P]) {
-    __m512 sums[R][P] = {};
+                                              __m512 (*acc)[kPanels]) {
+    __m512 sums[R][kPanels] = {};
 #pragma clang loop unroll_count(2)
     for (int pair = 0; pair < kInputs / 2; ++pair) {
       BATON_UNROLL for (int r = 0; r < R; ++r) {
         const auto value = __builtin_bit_cast(__m512bh, broadcast32(x + r * x_stride + pair * 4));
-        BATON_UNROLL for (int p = 0; p < P; ++p) {
+        BATON_UNROLL for (int p = 0; p < kPanels; ++p) {
           sums[r][p] = _mm512_dpbf16_ps(sums[r][p], value, __builtin_bit_cast(__m512bh, group.w[pair][p]));
         }
       }
     }
     BATON_UNROLL for (int r = 0; r < R; ++r) {
-      BATON_UNROLL for (int p = 0; p < P; ++p) acc[r][p] = _mm512_fmadd_ps(sums[r][p], group.scales[p], acc[r][p]);
+      BATON_UNROLL for (int p = 0; p < kPanels; ++p) acc[r][p] =
+          _mm512_fmadd_ps(sums[r][p], group.scales[p], acc[r][p]);
     }
   }
 
@@ -158,12 +159,12 @@ struct WideFp8 {
   // to = from, or to = from + to.
   static void move(int rows, const Rows& from, Rows& to) {
     for (int r = 0; r < rows; ++r) {
-      BATON_UNROLL for (int p = 0; p < P; ++p) to[r][p] = from[r][p];
+      BATON_UNROLL for (int p = 0; p < kPanels; ++p) to[r][p] = from[r][p];
     }
   }
   static void add(int rows, const Rows& from, Rows& to) {
     for (int r = 0; r < rows; ++r) {
-      BATON_UNROLL for (int p = 0; p < P; ++p) to[r][p] = _mm512_add_ps(from[r][p], to[r][p]);
+      BATON_UNROLL for (int p = 0; p < kPanels; ++p) to[r][p] = _mm512_add_ps(from[r][p], to[r][p]);
     }
   }
 
@@ -174,7 +175,7 @@ struct WideFp8 {
     for (int i = 0; i < t.segment_count; ++i) {
       const KSegment& segment = t.segments[i];
       for (int r = 0; r < t.rows; ++r) {
-        BATON_UNROLL for (int p = 0; p < P; ++p) acc[r][p] = _mm512_setzero_ps();
+        BATON_UNROLL for (int p = 0; p < kPanels; ++p) acc[r][p] = _mm512_setzero_ps();
       }
       for (int64_t first = segment.begin; first < segment.end; first += kInputs) {
         decode(t.panels, first, group);
@@ -184,8 +185,8 @@ struct WideFp8 {
       if (i + 1 < t.segment_count) move(t.rows, acc, stack[depth++]);
     }
     for (int r = 0; r < t.rows; ++r) {
-      float* out = t.out + r * P * 16;
-      BATON_UNROLL for (int p = 0; p < P; ++p) _mm512_store_ps(out + p * 16, acc[r][p]);
+      float* out = t.out + r * kPanels * 16;
+      BATON_UNROLL for (int p = 0; p < kPanels; ++p) _mm512_store_ps(out + p * 16, acc[r][p]);
     }
   }
 };

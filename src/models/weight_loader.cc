@@ -12,7 +12,6 @@ namespace {
 using kernels::ActivationFormat;
 using tensor::DType;
 
-
 int64_t activation_group(DType dtype) {
   switch (kernels::activation_format(dtype)) {
     case ActivationFormat::kInt8Group32:
