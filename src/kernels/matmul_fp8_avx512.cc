@@ -3,9 +3,9 @@
 //
 // Sketch, per panel and 4 inputs: 2 look-ups, 1 logic and 2 unpacks make two registers, which serve 2 dots a row. One
 // row reads 64 bytes for 7 instructions, above DRAM's rate. Of 4 rows and 4 panels the 16 sums of a group fill the
-// registers and those over groups wait on the stack, where a group of 128 inputs fetches them once. From 16 rows on a
-// group's bf16 (16 KiB for 4 panels) stays in L1 for up to 64 rows: decoding then costs a twentieth of the dots. Either
-// way a row's sums are added in one order.
+// registers and those over groups wait on the stack, where a group of 128 inputs fetches them once. From 16 rows on the
+// bf16 of 128 inputs (16 KiB for 4 panels) stays in L1 for up to 64 rows: decoding then costs a twentieth of the dots.
+// Either way a row's sums are added in one order.
 #include <array>
 
 #include "kernels/matmul_avx512.h"
@@ -106,86 +106,101 @@ struct Fp8 {
 // The four panels of a tile over all its rows.
 template <DType kType>
 struct WideFp8 {
-  static constexpr int P = 4;
+  static constexpr int kPanels = 4;
   static constexpr int kInputs = Fp8<kType>::kInputs;
+  // Of a chunk of at most 128 inputs: fewer would read x, whose rows lie far apart, a cache line at a time.
+  static constexpr int kGroups = 128 / kInputs;
 
-  // A group as bf16 pairs, and its scales.
-  struct Group {
-    __m512i w[kInputs / 2][P];
-    __m512 scales[P];
+  // The groups of a chunk as bf16 pairs, and their scales.
+  struct Chunk {
+    int groups;
+    __m512i w[kGroups][kInputs / 2][kPanels];
+    __m512 scales[kGroups][kPanels];
   };
-  using Rows = __m512[kMaxTileRows][P];
+  using Rows = __m512[kMaxTileRows][kPanels];
 
-  static void decode(const std::byte* panels, int64_t first, Group& group) {
+  static void decode(const std::byte* panels, int64_t first, int64_t end, Chunk& chunk) {
     const Decoder decoder;
-    const std::byte* codes = panels + fp8_step_offset(first);
-    for (int step = 0; step < kInputs / 4; ++step) {
-      BATON_UNROLL for (int p = 0; p < P; ++p) {
-        __m512i w[2];
-        decoder.decode(codes + step * kFp8StepBytes + p * 64, w);
-        group.w[step * 2][p] = w[0];
-        group.w[step * 2 + 1][p] = w[1];
+    const int64_t left = (end - first) / kInputs;
+    chunk.groups = left < kGroups ? static_cast<int>(left) : kGroups;
+    for (int g = 0; g < chunk.groups; ++g) {
+      const int64_t k = first + g * kInputs;
+      const std::byte* codes = panels + fp8_step_offset(k);
+      for (int step = 0; step < kInputs / 4; ++step) {
+        BATON_UNROLL for (int p = 0; p < kPanels; ++p) {
+          __m512i w[2];
+          decoder.decode(codes + step * kFp8StepBytes + p * 64, w);
+          chunk.w[g][step * 2][p] = w[0];
+          chunk.w[g][step * 2 + 1][p] = w[1];
+        }
+      }
+      BATON_UNROLL for (int p = 0; p < kPanels; ++p) {
+        chunk.scales[g][p] = Fp8<kType>::load_scales(panels + p * 64, k);
       }
     }
-    BATON_UNROLL for (int p = 0; p < P; ++p) group.scales[p] = Fp8<kType>::load_scales(panels + p * 64, first);
   }
 
+  // x points at R rows' first input of the chunk.
   template <int R>
-  [[gnu::always_inline]] static void add_rows(const Group& group, const std::byte* x, int64_t x_stride,
-                                              __m512 (*acc)[P]) {
-    __m512 sums[R][P] = {};
+  [[gnu::always_inline]] static void add_rows(const Chunk& chunk, const std::byte* x, int64_t x_stride,
+                                              __m512 (*acc)[kPanels]) {
+    for (int g = 0; g < chunk.groups; ++g) {
+      __m512 sums[R][kPanels] = {};
 #pragma clang loop unroll_count(2)
-    for (int pair = 0; pair < kInputs / 2; ++pair) {
+      for (int pair = 0; pair < kInputs / 2; ++pair) {
+        BATON_UNROLL for (int r = 0; r < R; ++r) {
+          const auto value = __builtin_bit_cast(__m512bh, broadcast32(x + r * x_stride + g * kInputs * 2 + pair * 4));
+          BATON_UNROLL for (int p = 0; p < kPanels; ++p) {
+            sums[r][p] = _mm512_dpbf16_ps(sums[r][p], value, __builtin_bit_cast(__m512bh, chunk.w[g][pair][p]));
+          }
+        }
+      }
       BATON_UNROLL for (int r = 0; r < R; ++r) {
-        const auto value = __builtin_bit_cast(__m512bh, broadcast32(x + r * x_stride + pair * 4));
-        BATON_UNROLL for (int p = 0; p < P; ++p) {
-          sums[r][p] = _mm512_dpbf16_ps(sums[r][p], value, __builtin_bit_cast(__m512bh, group.w[pair][p]));
+        BATON_UNROLL for (int p = 0; p < kPanels; ++p) {
+          acc[r][p] = _mm512_fmadd_ps(sums[r][p], chunk.scales[g][p], acc[r][p]);
         }
       }
     }
-    BATON_UNROLL for (int r = 0; r < R; ++r) {
-      BATON_UNROLL for (int p = 0; p < P; ++p) acc[r][p] = _mm512_fmadd_ps(sums[r][p], group.scales[p], acc[r][p]);
-    }
   }
 
-  static void add_group(const MatmulTile& t, int64_t first, const Group& group, Rows& acc) {
+  static void add_chunk(const MatmulTile& t, int64_t first, const Chunk& chunk, Rows& acc) {
     const std::byte* x = t.x + first * 2;
     int row = 0;
-    for (; row + 4 <= t.rows; row += 4) add_rows<4>(group, x + row * t.x_stride, t.x_stride, acc + row);
-    for (; row < t.rows; ++row) add_rows<1>(group, x + row * t.x_stride, t.x_stride, acc + row);
+    for (; row + 4 <= t.rows; row += 4) add_rows<4>(chunk, x + row * t.x_stride, t.x_stride, acc + row);
+    for (; row < t.rows; ++row) add_rows<1>(chunk, x + row * t.x_stride, t.x_stride, acc + row);
   }
 
   // to = from, or to = from + to.
   static void move(int rows, const Rows& from, Rows& to) {
     for (int r = 0; r < rows; ++r) {
-      BATON_UNROLL for (int p = 0; p < P; ++p) to[r][p] = from[r][p];
+      BATON_UNROLL for (int p = 0; p < kPanels; ++p) to[r][p] = from[r][p];
     }
   }
   static void add(int rows, const Rows& from, Rows& to) {
     for (int r = 0; r < rows; ++r) {
-      BATON_UNROLL for (int p = 0; p < P; ++p) to[r][p] = _mm512_add_ps(from[r][p], to[r][p]);
+      BATON_UNROLL for (int p = 0; p < kPanels; ++p) to[r][p] = _mm512_add_ps(from[r][p], to[r][p]);
     }
   }
 
   static void run(const MatmulTile& t) {
-    Group group;
+    Chunk chunk;
     Rows acc, stack[kMaxMergeDepth];
     int depth = 0;
     for (int i = 0; i < t.segment_count; ++i) {
       const KSegment& segment = t.segments[i];
       for (int r = 0; r < t.rows; ++r) {
-        BATON_UNROLL for (int p = 0; p < P; ++p) acc[r][p] = _mm512_setzero_ps();
+        BATON_UNROLL for (int p = 0; p < kPanels; ++p) acc[r][p] = _mm512_setzero_ps();
       }
-      for (int64_t first = segment.begin; first < segment.end; first += kInputs) {
-        decode(t.panels, first, group);
-        add_group(t, first, group, acc);
+      for (int64_t first = segment.begin; first < segment.end; first += kGroups * kInputs) {
+        decode(t.panels, first, segment.end, chunk);
+        add_chunk(t, first, chunk, acc);
       }
       for (int merge = 0; merge < segment.merges; ++merge) add(t.rows, stack[--depth], acc);
       if (i + 1 < t.segment_count) move(t.rows, acc, stack[depth++]);
     }
     for (int r = 0; r < t.rows; ++r) {
-      float* out = t.out + r * P * 16;
-      BATON_UNROLL for (int p = 0; p < P; ++p) _mm512_store_ps(out + p * 16, acc[r][p]);
+      float* out = t.out + r * kPanels * 16;
+      BATON_UNROLL for (int p = 0; p < kPanels; ++p) _mm512_store_ps(out + p * 16, acc[r][p]);
     }
   }
 };
