@@ -48,7 +48,8 @@ Result<std::unique_ptr<ChatFormat>> make_jinja_chat_format(std::string_view sour
 // "kimi_k3", "kimi_k2", "kimi_k2_thinking", "kimi_k25", "kimi_k27", "deepseek_v3", "deepseek_r1", "deepseek_v32".
 Result<std::unique_ptr<ChatFormat>> make_native_chat_format(std::string_view name);
 
-// The native format of a checkpoint, "" if there is none: of kimi_k3 always, of others where they carry no template.
+// The native format of a checkpoint, "" if there is none: of kimi_k3 always, of others where they carry no template or
+// the tokenizer mode names it.
 struct ChatFormatHints {
   std::string model_type;      // config.json's; of a nested text_config as well as of the whole
   std::string tokenizer_mode;  // --tokenizer-mode

@@ -21,7 +21,8 @@ struct ModelFiles {
 };
 
 // `chat_template_file`: takes the place of the checkpoint's own template or format when not empty.
-// `tokenizer_mode`: "auto", or "kimi_k3" for its tiktoken.model and format whatever else the folder holds.
+// `tokenizer_mode`: "kimi_k3" for its tiktoken.model and format, "deepseek_v32" for its format, whatever else the
+// folder holds.
 Result<ModelFiles> load_model_files(const weights::Checkpoint& checkpoint, const std::string& chat_template_file,
                                     const std::string& tokenizer_mode = "auto");
 

@@ -108,7 +108,7 @@ Result<void> run_server(ServeSetup setup) {
   ComputePool pool({.threads = setup.threads, .spin_us = oversubscribed ? 0 : 50});
 
   BATON_TRY_ASSIGN(const auto checkpoint, weights::open_checkpoint(setup.model_path));
-  BATON_TRY_ASSIGN(auto files, load_model_files(*checkpoint, setup.chat_template_file));
+  BATON_TRY_ASSIGN(auto files, load_model_files(*checkpoint, setup.chat_template_file, setup.tokenizer_mode));
   LoadProgress progress;
   BATON_TRY_ASSIGN(auto model,
                    models::load_model(setup.model_path,

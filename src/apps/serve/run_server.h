@@ -15,6 +15,7 @@ namespace baton::apps {
 struct ServeSetup {
   std::string model_path;          // folder or file, resolved
   std::string chat_template_file;  // empty: the checkpoint's
+  std::string tokenizer_mode;      // empty or auto: the checkpoint's
   bool use_generation_config = true;
   nlohmann::json generation_overrides = nlohmann::json::object();  // over the checkpoint's generation_config
   int threads = 0;                                                 // 0: the cores this process may use

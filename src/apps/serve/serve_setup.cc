@@ -238,6 +238,7 @@ Result<ServeSetup> make_serve_setup(const ParsedArgs& parsed, bool as_vllm, cons
     setup.isa = *isa;
   }
   setup.chat_template_file = parsed.value("chat-template");
+  setup.tokenizer_mode = parsed.value("tokenizer-mode");
   const std::string generation = parsed.has("generation-config") ? parsed.value("generation-config") : "auto";
   if (generation != "auto" && generation != "vllm") {
     return fail(Code::kUnimplemented, "--generation-config {}: auto or vllm", generation);

@@ -210,6 +210,7 @@ TEST(TiktokenFile, RefusesWhatIsNotAWholeVocabulary) {
            {"YQ== 256\n", "rank 256 has a token that was there"},
            {"YWI= 257\n", "rank 256 of 258 has no token"},
            {"YWI= 99999999\n", "at most 4194304 ranks"},
+           {"YWI= 4000000\n", "line 257: rank 4000000 in a file of 258 lines"},
            {"YWI= 99999999999\n", "line 257: not"},
            {std::string(8000, 'A') + " 256\n", "a token of more than 4096 bytes"}}) {
     const auto parsed = parse_tiktoken_file(byte_lines() + more);

@@ -1,5 +1,6 @@
 #include "text/tokenizer/tiktoken_file.h"
 
+#include <algorithm>
 #include <array>
 #include <bitset>
 #include <charconv>
@@ -49,7 +50,9 @@ std::optional<uint32_t> parse_rank(std::string_view text) {
   return rank;
 }
 
-Result<void> parse_line(std::string_view line, size_t number, std::vector<std::string>& tokens) {
+// `lines`: of the whole file. A rank beyond them is a hole that can't be filled, so that memory stays bounded by the
+// file.
+Result<void> parse_line(std::string_view line, size_t number, size_t lines, std::vector<std::string>& tokens) {
   const size_t space = line.find(' ');
   const auto rank = space == std::string_view::npos ? std::nullopt : parse_rank(line.substr(space + 1));
   if (!rank) return fail(Code::kInvalidArgument, "line {}: not \"BASE64 RANK\"", number);
@@ -57,12 +60,14 @@ Result<void> parse_line(std::string_view line, size_t number, std::vector<std::s
     return fail(Code::kInvalidArgument, "line {}: rank {}: at most {} ranks are read", number, *rank,
                 kTiktokenRanksMax);
   }
+  if (*rank >= lines) {
+    return fail(Code::kInvalidArgument, "line {}: rank {} in a file of {} lines", number, *rank, lines);
+  }
   if (space > kTiktokenTokenBytesMax / 3 * 4 + 4) {
     return fail(Code::kInvalidArgument, "line {}: a token of more than {} bytes", number, kTiktokenTokenBytesMax);
   }
   auto token = decode_base64(line.substr(0, space));
   if (!token || token->empty()) return fail(Code::kInvalidArgument, "line {}: the token is not base64", number);
-  // The lines of a whole file are as many as its ranks; a rank far beyond them is a hole that can't be filled.
   if (*rank >= tokens.size()) tokens.resize(*rank + 1);
   if (!tokens[*rank].empty()) return fail(Code::kInvalidArgument, "line {}: rank {} is given twice", number, *rank);
   tokens[*rank] = std::move(*token);
@@ -86,13 +91,14 @@ Result<void> check_tokens(const std::vector<std::string>& tokens) {
 }  // namespace
 
 Result<std::vector<std::string>> parse_tiktoken_file(std::string_view text) {
+  const size_t lines = static_cast<size_t>(std::count(text.begin(), text.end(), '\n')) + 1;
   std::vector<std::string> tokens;
   for (size_t number = 1; !text.empty(); ++number) {
     const size_t end = text.find('\n');
     std::string_view line = text.substr(0, end);
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
     if (line.ends_with('\r')) line.remove_suffix(1);
-    if (!line.empty()) BATON_TRY(parse_line(line, number, tokens));
+    if (!line.empty()) BATON_TRY(parse_line(line, number, lines, tokens));
   }
   BATON_TRY(check_tokens(tokens));
   return tokens;

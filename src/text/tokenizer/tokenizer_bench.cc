@@ -1,4 +1,5 @@
-// MB/s of encode and decode. BATON_SMOLLM2=/path/to/model.gguf gives a real vocabulary; else the small test one.
+// MB/s of encode and decode. BATON_SMOLLM2=/path/to/model.gguf and BATON_KIMI=/folder/of/tiktoken.model give real
+// vocabularies; else the small test ones.
 #include <benchmark/benchmark.h>
 
 #include <cstdlib>
@@ -22,6 +23,11 @@ constexpr std::string_view kCode =
     "for (size_t i = 0; i < blocks.size(); ++i) {\n\tif (blocks[i].refs == 0) free_list.push_back(blocks[i].id);\n}\n";
 
 std::unique_ptr<Tokenizer> load(const std::string& pre) {
+  if (pre == "kimi") {
+    const char* folder = std::getenv("BATON_KIMI");
+    auto loaded = load_tokenizer_folder(folder ? folder : tokenizer_data("kimi_tiktoken"));
+    return loaded ? std::move(*loaded) : nullptr;
+  }
   const char* path = std::getenv("BATON_SMOLLM2");
   auto data = path ? GgufForTest::read(path) : gguf_form(read_json(tokenizer_data("smollm/tokenizer.json")), "smollm");
   data.pre = pre;
@@ -51,8 +57,8 @@ void decode_stream(benchmark::State& state) {
   state.SetItemsProcessed(static_cast<int64_t>(state.iterations() * ids.size()));
 }
 
-void load_vocabulary(benchmark::State& state) {
-  for (auto _ : state) benchmark::DoNotOptimize(load("smollm"));
+void load_vocabulary(benchmark::State& state, const std::string& pre) {
+  for (auto _ : state) benchmark::DoNotOptimize(load(pre));
 }
 
 BENCHMARK_CAPTURE(encode, english_smollm, kEnglish, "smollm");
@@ -62,7 +68,11 @@ BENCHMARK_CAPTURE(encode, english_llama3, kEnglish, "llama-bpe");
 BENCHMARK_CAPTURE(encode, chinese_llama3, kChinese, "llama-bpe");
 BENCHMARK_CAPTURE(encode, english_deepseek3, kEnglish, "deepseek-v3");
 BENCHMARK_CAPTURE(encode, chinese_deepseek3, kChinese, "deepseek-v3");
+BENCHMARK_CAPTURE(encode, english_kimi, kEnglish, "kimi");
+BENCHMARK_CAPTURE(encode, chinese_kimi, kChinese, "kimi");
+BENCHMARK_CAPTURE(encode, code_kimi, kCode, "kimi");
 BENCHMARK(decode_stream);
-BENCHMARK(load_vocabulary)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(load_vocabulary, smollm, "smollm")->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(load_vocabulary, kimi, "kimi")->Unit(benchmark::kMillisecond);
 
 }  // namespace

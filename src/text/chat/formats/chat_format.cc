@@ -45,6 +45,7 @@ std::string native_chat_format_name(const ChatFormatHints& hints, const Tokenize
   // K3's own markers, since the model type of its text part is that of Kimi-Linear.
   const bool has_k3_tokens = has("<|open|>") && has("<|close|>") && has("<|sep|>") && has("<|end_of_msg|>");
   if (hints.tokenizer_mode == "kimi_k3" || hints.model_type == "kimi_k3" || has_k3_tokens) return "kimi_k3";
+  if (hints.tokenizer_mode == "deepseek_v32") return "deepseek_v32";
   if (hints.has_template) return "";
   if (hints.model_type == "kimi_k25") return contains_ignoring_case(hints.model_name, "k2.7") ? "kimi_k27" : "kimi_k25";
   if (hints.model_type == "kimi_k2") return has("<think>") ? "kimi_k2_thinking" : "kimi_k2";
