@@ -1,9 +1,11 @@
 """Reasoning and tool calls from real processes: one engine, and prefill, decode and proxy, on a model that always calls."""
 import os
+import pathlib
 import tempfile
 import unittest
 
 import harness
+import kimi_text_test
 import parrot
 from harness import post, stream
 
@@ -103,6 +105,35 @@ class ToolCalls(harness.ServingTest):
         status, body, _ = post(server.port, "/v1/completions",
                                {"prompt": "x", "max_tokens": 20, "skip_special_tokens": False, "temperature": 0})
         self.assertEqual(body["choices"][0]["text"], "".join(KIMI))
+
+    def test_kimi_k3_takes_a_history_of_calls(self):
+        """Random weights: what the model says is no matter, but its thoughts are no content, and its own calls, whole or
+        cut, come back to it in its format."""
+        with tempfile.TemporaryDirectory() as folder:
+            kimi_text_test.make_folder(pathlib.Path(folder))
+            server = self.engine("k3", "--tokenizer-mode", "kimi_k3", "--reasoning-parser", "kimi_k3", "--tool-call-parser",
+                                 "kimi_k3", "--enable-auto-tool-choice", model=folder, into=self.processes)
+            for arguments, written in (('{"city": "X", "n": 2}', 'key="n" type="number"<|sep|>2<|close|>argument'),
+                                       ('{"city": ', '<|open|>json type="object"<|sep|>{"city": <|close|>json')):
+                call = {"id": "chatcmpl-tool-1", "type": "function",
+                        "function": {"name": "get_weather", "arguments": arguments}}
+                history = [{"role": "user", "content": "w"},
+                           {"role": "assistant", "content": None, "reasoning": "hm", "tool_calls": [call]},
+                           {"role": "tool", "tool_call_id": "chatcmpl-tool-1", "content": "sunny"}]
+                tokens = post(server.port, "/tokenize", {"messages": history, "tools": TOOLS})[1]["tokens"]
+                prompt = post(server.port, "/detokenize", {"tokens": tokens})[1]["prompt"]
+                self.assertIn(written, prompt)
+                self.assertIn('role="tool" tool="get_weather" index="1"<|sep|>sunny', prompt)
+                self.assertTrue(prompt.endswith("<|open|>think<|sep|>"), prompt[-80:])
+                body = {"messages": history, "tools": TOOLS, "max_tokens": 12, "temperature": 0}
+                status, answer, _ = post(server.port, "/v1/chat/completions", body)
+                self.assertEqual(status, 200, answer)
+                message = answer["choices"][0]["message"]
+                self.assertIsNone(message["content"])
+                self.assertTrue(message["reasoning"])
+                off = post(server.port, "/v1/chat/completions", {**body, "chat_template_kwargs": {"thinking": False}})[1]
+                self.assertIsNone(off["choices"][0]["message"]["reasoning"])
+                self.assertTrue(off["choices"][0]["message"]["content"])
 
     def test_through_the_proxy(self):
         """The prefill engine needs no parser: its one token is nobody's answer."""

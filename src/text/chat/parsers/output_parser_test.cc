@@ -283,6 +283,8 @@ TEST(OutputParser, WorkIsLinearInTheText) {
       "</think><tool_call>{",
       "</think><｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>",
       "<|tool_calls_section_begin|><|tool_call_begin|>",
+      "<|open|>",
+      "<|open|>call ",
       "<|open|>tools<|sep|><|open|>call tool=\"f\"<|sep|><|open|>argument key=\"a\"<|sep|>"};
   for (const auto& [reasoning, tools] : pairs) {
     const auto format = OutputFormat::make(reasoning, tools);
