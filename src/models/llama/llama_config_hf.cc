@@ -49,10 +49,6 @@ void refuse_what_is_not_there(ConfigReader& reader) {
   if (reader.positive_real_or("partial_rotary_factor", 1) != 1) {
     reader.refuse(Code::kUnimplemented, "partial_rotary_factor must be 1");
   }
-  if (!reader.absent("quantization_config")) {
-    reader.refuse(Code::kUnimplemented,
-                  "quantization_config is set; this version reads unquantised safetensors, and quantised GGUF files");
-  }
 }
 
 tensor::DType native_dtype(ConfigReader& reader) {

@@ -70,7 +70,7 @@ Result<std::unique_ptr<Model>> LlamaModel::load(const weights::Checkpoint& check
     return fail(Code::kOutOfRange, "{}: {} positions were asked for, the checkpoint was trained for {}",
                 checkpoint.path(), options.max_positions, config.max_positions);
   }
-  BATON_TRY(llama_tensor_table(config, checkpoint.format()).check(checkpoint));
+  BATON_TRY(llama_tensor_table(config, checkpoint.format()).check(checkpoint, options.quantization));
 
   auto model = std::make_unique<LlamaModel>();
   // Identity belongs to the checkpoint, not to how many of its positions this process serves: the table's first rows
