@@ -49,7 +49,7 @@ Result<void> WeightFormats::expect_method(QuantMethod found, const TensorEntry& 
 }
 
 Result<MatrixSource> WeightFormats::plain(const MatrixParts& parts, const TensorEntry& weight) const {
-  if (weight.shape.size() < 2 || !tensor::is_gguf_weight(weight.dtype)) {
+  if (weight.shape.size() < 2 || weight.bytes == 0 || !tensor::is_gguf_weight(weight.dtype)) {
     return fail(Code::kDataLoss, "{} ({} {}) is not a weight matrix in a format this version multiplies",
                 parts.where(weight), tensor::dtype_name(weight.dtype), shape_text(weight.shape));
   }

@@ -250,6 +250,25 @@ TEST(WeightFormErrors, AWeightOffByOneIsNamed) {
               HasSubstr("has 255 inputs; fp8_block is read in whole blocks of 128"));
 }
 
+TEST(WeightFormErrors, EmptyMatricesOfHugeDimensionsAreNamed) {
+  constexpr int64_t kHuge = int64_t{1} << 62;
+  EXPECT_THAT(damaged("int4", kInt4,
+                      [](FormFolder& f) {
+                        f.replace(kInt4 + ".weight_packed", DType::kI32, {0, kHuge}, std::vector<int32_t>{});
+                      }),
+              HasSubstr("weight_packed has shape [0, 4611686018427387904], must be a matrix"));
+  EXPECT_THAT(
+      damaged("fp8", kFp8,
+              [](FormFolder& f) { f.replace(kFp8 + ".weight", DType::kF8E4M3, {kHuge, 0}, std::vector<uint8_t>{}); }),
+      HasSubstr("must be a matrix"));
+  const std::string base = kLayer + "self_attn.kv_b_proj";
+  EXPECT_THAT(damaged("modelslim", base,
+                      [&](FormFolder& f) {
+                        f.replace(base + ".weight", DType::kBF16, {kHuge, 0, kHuge}, std::vector<uint16_t>{});
+                      }),
+              HasSubstr("is not a weight matrix"));
+}
+
 TEST(WeightFormErrors, AConfigurationThatContradictsTheTensorsIsNamed) {
   const auto fp8 = json{{"quantization_config", {{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}}}};
   EXPECT_THAT(damaged("int4", kInt4, [&](FormFolder& f) { f.config = fp8; }),
