@@ -81,6 +81,19 @@ INSTANTIATE_TEST_SUITE_P(All, WeightForms,
                                          Golden{"modelslim", kLayer + "self_attn.o_proj", DType::kMxfp8},
                                          Golden{"modelslim", kLayer + "self_attn.kv_b_proj", DType::kBF16}));
 
+TEST(WeightForms, GgufMxfp4IsReadAsGgmlReadsIt) {
+  const auto checkpoint = *open_checkpoint(BATON_SOURCE_DIR "/src/weights/testdata/ggml_mxfp4.gguf");
+  const auto source = WeightFormats::open(*checkpoint)->find("blk.0.ffn_gate_exps.weight");
+  ASSERT_TRUE(source.has_value()) << source.error().to_string();
+  EXPECT_EQ(source->dtype, DType::kMxfp4);
+  ASSERT_EQ(source->rows, 6) << "experts and their rows counted through";
+  ASSERT_EQ(source->columns, 64);
+  const auto expected = numbers(checkpoint->tensors().at("expected"));
+  std::vector<float> got(expected.size());
+  ASSERT_TRUE(source->dequantize_rows(0, 6, got.data()));
+  for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i] + 0.0f, expected[i] + 0.0f) << i;
+}
+
 // A golden folder as data, to be damaged and written again.
 class FormFolder {
  public:
