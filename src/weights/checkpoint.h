@@ -18,6 +18,7 @@ namespace baton::weights {
 // One tensor in a mapped file. Row-major, shape as [out, in] (GGUF's reversed dimensions are turned).
 struct TensorEntry {
   std::string name;
+  // kMxfp4 stands in GGUF files alone, with ggml's order of codes (matrix_source.h).
   tensor::DType dtype = tensor::DType::kF32;
   std::vector<int64_t> shape;
   // GGUF: aligned as the file says (32 by default). safetensors: of any alignment, so read it with memcpy.

@@ -27,7 +27,7 @@ constexpr std::array<TypeRow, 34> kTypes{{
     {23, "IQ4_XS", std::nullopt}, {24, "I8", DType::kI8},        {25, "I16", std::nullopt},
     {26, "I32", DType::kI32},     {27, "I64", DType::kI64},      {28, "F64", std::nullopt},
     {29, "IQ1_M", std::nullopt},  {30, "BF16", DType::kBF16},    {34, "TQ1_0", std::nullopt},
-    {35, "TQ2_0", std::nullopt},  {39, "MXFP4", std::nullopt},   {40, "NVFP4", std::nullopt},
+    {35, "TQ2_0", std::nullopt},  {39, "MXFP4", DType::kMxfp4},  {40, "NVFP4", std::nullopt},
     {41, "Q1_0", std::nullopt},
 }};
 

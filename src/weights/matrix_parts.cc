@@ -17,6 +17,11 @@ float tensor_value(const TensorEntry& tensor, int64_t index) {
   return value;
 }
 
+int64_t element_count(const TensorEntry& tensor) {
+  const auto& info = tensor::dtype_info(tensor.dtype);
+  return tensor.bytes / info.block_bytes * info.block_elements;
+}
+
 std::string MatrixParts::where(const TensorEntry& tensor) const {
   return fmt::format("{}: tensor {}", checkpoint_.file_path(tensor), printable(tensor.name));
 }
@@ -48,7 +53,8 @@ Result<void> MatrixParts::expect_shape(const TensorEntry& tensor, const std::vec
 }
 
 Result<void> MatrixParts::expect_matrix(const TensorEntry& tensor) const {
-  if (tensor.shape.size() == 2) return {};
+  // Without a zero dimension the file's size bounds every product of dimensions.
+  if (tensor.shape.size() == 2 && tensor.bytes > 0) return {};
   return fail(Code::kDataLoss, "{} has shape {}, must be a matrix", where(tensor), shape_text(tensor.shape));
 }
 
@@ -67,9 +73,7 @@ Result<std::vector<float>> MatrixParts::column(const TensorEntry& tensor, int64_
 
 Result<float> MatrixParts::scalar(const TensorEntry& tensor) const {
   BATON_TRY(expect_dtype(tensor, {DType::kF32, DType::kBF16, DType::kF16, DType::kI8, DType::kI32, DType::kI64}));
-  int64_t elements = 1;
-  for (const int64_t dim : tensor.shape) elements *= dim;
-  if (elements == 1) return tensor_value(tensor, 0);
+  if (element_count(tensor) == 1) return tensor_value(tensor, 0);
   return fail(Code::kDataLoss, "{} has shape {}, must be one number", where(tensor), shape_text(tensor.shape));
 }
 

@@ -31,7 +31,7 @@ class MatrixParts {
   Result<const TensorEntry*> require(std::string_view suffix, std::string_view form) const;
   Result<void> expect_dtype(const TensorEntry& tensor, std::initializer_list<tensor::DType> dtypes) const;
   Result<void> expect_shape(const TensorEntry& tensor, const std::vector<int64_t>& shape) const;
-  Result<void> expect_matrix(const TensorEntry& tensor) const;  // two dimensions
+  Result<void> expect_matrix(const TensorEntry& tensor) const;  // two dimensions, not empty
   // [rows] or [rows, 1] of floats, each a finite number. Empty where values are skipped.
   Result<std::vector<float>> column(const TensorEntry& tensor, int64_t rows) const;
   // One number, of any float or integer format.
@@ -43,6 +43,8 @@ class MatrixParts {
   Values values_;
 };
 
+// From the bytes that the file has, so that no shape overflows it.
+int64_t element_count(const TensorEntry& tensor);
 // Element `index` of a tensor of plain numbers.
 float tensor_value(const TensorEntry& tensor, int64_t index);
 

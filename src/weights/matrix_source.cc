@@ -20,10 +20,15 @@ void MatrixSource::read_rows(int64_t begin, int64_t count, std::byte* out) const
     return;
   }
   for (int64_t row = begin; row < begin + count; ++row, out += bytes) {
-    if (layout == Layout::kBlocks) {
-      put_blocks(row, out);
-    } else {
-      put_output_pair(row, out);
+    switch (layout) {
+      case Layout::kBlocks:
+        put_blocks(row, out);
+        break;
+      case Layout::kSplitHalves:
+        put_split_halves(row, out);
+        break;
+      default:
+        put_output_pair(row, out);
     }
   }
 }
@@ -40,6 +45,17 @@ void MatrixSource::put_blocks(int64_t row, std::byte* out) const {
     out += info.block_bytes;
     scale += scale_size;
     code += code_size;
+  }
+}
+
+void MatrixSource::put_split_halves(int64_t row, std::byte* out) const {
+  const auto* block = reinterpret_cast<const uint8_t*>(codes + row * code_row_bytes);
+  for (int64_t i = 0; i < columns; i += 32, block += 17, out += 17) {
+    const auto code = [block](int at) { return at < 16 ? block[1 + at] & 15 : block[1 + at - 16] >> 4; };
+    out[0] = static_cast<std::byte>(block[0]);
+    for (int pair = 0; pair < 16; ++pair) {
+      out[1 + pair] = static_cast<std::byte>(code(2 * pair) | code(2 * pair + 1) << 4);
+    }
   }
 }
 
@@ -78,10 +94,11 @@ Result<void> MatrixSource::dequantize_rows(int64_t begin, int64_t count, float* 
       continue;
     }
     dequantize_row(dtype, bytes.data(), columns, out);
-    if (scale_name.empty()) continue;
+    if (layout != Layout::kBlocks && layout != Layout::kSplitHalves) continue;
     for (int64_t i = 0; i < columns; ++i) {
       if (std::isfinite(out[i])) continue;
-      return fail(Code::kDataLoss, "tensor {} with {}: row {}, input {} is {}", name, scale_name, row, i, out[i]);
+      return fail(Code::kDataLoss, "tensor {}{}{}: row {}, input {} is {}", name, scale_name.empty() ? "" : " with ",
+                  scale_name, row, i, out[i]);
     }
   }
   return {};

@@ -47,9 +47,10 @@ class MatrixSource {
 
   // How rows lie in the file.
   enum class Layout : uint8_t {
-    kRows,        // as kernels take them
-    kBlocks,      // codes and scales in two tensors, a scale for `rows_per_scale` rows
-    kOutputPairs  // two int4 of neighbouring rows in a byte, the even row in the low nibble
+    kRows,         // as kernels take them
+    kBlocks,       // codes and scales in two tensors, a scale for `rows_per_scale` rows
+    kSplitHalves,  // GGUF's MXFP4: blocks whose byte i holds codes i (low nibble) and i + 16
+    kOutputPairs   // two int4 of neighbouring rows in a byte, the even row in the low nibble
   };
   Layout layout = Layout::kRows;
   const std::byte* codes = nullptr;  // rows of code_row_bytes
@@ -61,6 +62,7 @@ class MatrixSource {
 
  private:
   void put_blocks(int64_t row, std::byte* out) const;
+  void put_split_halves(int64_t row, std::byte* out) const;
   void put_output_pair(int64_t row, std::byte* out) const;
   void scale_channel(int64_t row, const std::byte* codes_of_row, float* out) const;
 };

@@ -49,7 +49,8 @@ Result<void> WeightFormats::expect_method(QuantMethod found, const TensorEntry& 
 }
 
 Result<MatrixSource> WeightFormats::plain(const MatrixParts& parts, const TensorEntry& weight) const {
-  if (weight.shape.size() < 2 || !tensor::is_gguf_weight(weight.dtype)) {
+  const bool ggml_mxfp4 = weight.dtype == DType::kMxfp4;
+  if (weight.shape.size() < 2 || weight.bytes == 0 || !(tensor::is_gguf_weight(weight.dtype) || ggml_mxfp4)) {
     return fail(Code::kDataLoss, "{} ({} {}) is not a weight matrix in a format this version multiplies",
                 parts.where(weight), tensor::dtype_name(weight.dtype), shape_text(weight.shape));
   }
@@ -68,6 +69,7 @@ Result<MatrixSource> WeightFormats::plain(const MatrixParts& parts, const Tensor
   source.parts = {&weight};
   source.codes = weight.data;
   source.code_row_bytes = source.row_bytes();
+  if (ggml_mxfp4) source.layout = MatrixSource::Layout::kSplitHalves;
   return source;
 }
 

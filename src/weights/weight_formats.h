@@ -1,7 +1,7 @@
 // Which form each weight matrix of a checkpoint has, so that a model asks for a name and never knows the format.
 //
 // Forms (suffixes of the matrix's base name):
-//   plain             .weight (floats; GGUF's block formats)
+//   plain             .weight (floats; GGUF's block formats, MXFP4 too)
 //   fp8 block         .weight e4m3, .weight_scale_inv f32 [out/128, in/128] rounded up
 //   packed int4       .weight_packed i32 [out, in/8], .weight_scale bf16 [out, in/32], .weight_shape [2]
 //   packed mxfp4      .weight_packed u8 [out, in/2], .weight_scale u8 [out, in/32]

@@ -36,9 +36,7 @@ Result<void> expect_symmetric(const MatrixParts& parts, MatrixSource& source) {
   source.parts.push_back(offset);
   BATON_TRY(parts.expect_dtype(*offset, {DType::kF32, DType::kBF16, DType::kF16, DType::kI8, DType::kI32}));
   if (parts.skips_values()) return {};
-  int64_t elements = 1;
-  for (const int64_t dim : offset->shape) elements *= dim;
-  for (int64_t i = 0; i < elements; ++i) {
+  for (int64_t i = 0; i < element_count(*offset); ++i) {
     if (tensor_value(*offset, i) == 0) continue;
     return fail(Code::kUnimplemented, "{}: element {} is {}; only symmetric weights (offset 0) are read",
                 parts.where(*offset), i, tensor_value(*offset, i));

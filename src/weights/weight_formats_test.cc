@@ -81,6 +81,19 @@ INSTANTIATE_TEST_SUITE_P(All, WeightForms,
                                          Golden{"modelslim", kLayer + "self_attn.o_proj", DType::kMxfp8},
                                          Golden{"modelslim", kLayer + "self_attn.kv_b_proj", DType::kBF16}));
 
+TEST(WeightForms, GgufMxfp4IsReadAsGgmlReadsIt) {
+  const auto checkpoint = *open_checkpoint(BATON_SOURCE_DIR "/src/weights/testdata/ggml_mxfp4.gguf");
+  const auto source = WeightFormats::open(*checkpoint)->find("blk.0.ffn_gate_exps.weight");
+  ASSERT_TRUE(source.has_value()) << source.error().to_string();
+  EXPECT_EQ(source->dtype, DType::kMxfp4);
+  ASSERT_EQ(source->rows, 6) << "experts and their rows counted through";
+  ASSERT_EQ(source->columns, 64);
+  const auto expected = numbers(checkpoint->tensors().at("expected"));
+  std::vector<float> got(expected.size());
+  ASSERT_TRUE(source->dequantize_rows(0, 6, got.data()));
+  for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i] + 0.0f, expected[i] + 0.0f) << i;
+}
+
 // A golden folder as data, to be damaged and written again.
 class FormFolder {
  public:
@@ -248,6 +261,25 @@ TEST(WeightFormErrors, AWeightOffByOneIsNamed) {
                         f.replace(kFp8 + ".weight", DType::kF8E4M3, {130, 255}, std::vector<uint8_t>(130 * 255));
                       }),
               HasSubstr("has 255 inputs; fp8_block is read in whole blocks of 128"));
+}
+
+TEST(WeightFormErrors, EmptyMatricesOfHugeDimensionsAreNamed) {
+  constexpr int64_t kHuge = int64_t{1} << 62;
+  EXPECT_THAT(damaged("int4", kInt4,
+                      [](FormFolder& f) {
+                        f.replace(kInt4 + ".weight_packed", DType::kI32, {0, kHuge}, std::vector<int32_t>{});
+                      }),
+              HasSubstr("weight_packed has shape [0, 4611686018427387904], must be a matrix"));
+  EXPECT_THAT(
+      damaged("fp8", kFp8,
+              [](FormFolder& f) { f.replace(kFp8 + ".weight", DType::kF8E4M3, {kHuge, 0}, std::vector<uint8_t>{}); }),
+      HasSubstr("must be a matrix"));
+  const std::string base = kLayer + "self_attn.kv_b_proj";
+  EXPECT_THAT(damaged("modelslim", base,
+                      [&](FormFolder& f) {
+                        f.replace(base + ".weight", DType::kBF16, {kHuge, 0, kHuge}, std::vector<uint16_t>{});
+                      }),
+              HasSubstr("is not a weight matrix"));
 }
 
 TEST(WeightFormErrors, AConfigurationThatContradictsTheTensorsIsNamed) {

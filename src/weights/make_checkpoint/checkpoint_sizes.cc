@@ -48,6 +48,11 @@ constexpr std::array kFields = {
     Field{"index-head-dim", &Sizes::index_head_dim, 2, 512, "Dimension of an indexer head"},
     Field{"index-topk", &Sizes::index_topk, 1, 1 << 20, "Positions that a row attends to"},
     Field{"mtp-layers", &Sizes::mtp_layers, 0, 4, "Multi-token prediction layers"},
+    Field{"vision-layers", &Sizes::vision_layers, 0, 64, "Blocks of the vision tower; 0 leaves it out"},
+    Field{"vision-hidden", &Sizes::vision_hidden, 2, 4096, "Width of the vision tower"},
+    Field{"vision-heads", &Sizes::vision_heads, 1, 64, "Heads of the vision tower"},
+    Field{"vision-qkv", &Sizes::vision_qkv, 1, 4096, "Width of the vision tower's queries"},
+    Field{"vision-intermediate", &Sizes::vision_intermediate, 1, 16384, "Width of the vision tower's MLPs"},
 };
 
 Sizes mla_moe(Sizes sizes, int heads, int layers) {
@@ -185,6 +190,12 @@ Sizes kimi_k3_published() {
   return sizes;
 }
 
+Sizes kimi_k2_tiny() {
+  Sizes sizes = kTinyDeepseek;
+  sizes.expert_groups = sizes.groups_per_token = 1;
+  return sizes;
+}
+
 Sizes kimi_k3_tiny() {
   Sizes sizes = kTinyKimiLinear;
   sizes.q_lora_rank = 128;
@@ -200,6 +211,16 @@ Sizes with_indexer(Sizes sizes, int heads, int head_dim, int topk) {
   sizes.index_topk = topk;
   return sizes;
 }
+
+Sizes with_vision(Sizes sizes, int layers, int hidden, int heads, int qkv, int intermediate) {
+  sizes.vision_layers = layers;
+  sizes.vision_hidden = hidden;
+  sizes.vision_heads = heads;
+  sizes.vision_qkv = qkv;
+  sizes.vision_intermediate = intermediate;
+  return sizes;
+}
+Sizes with_tiny_vision(const Sizes& sizes) { return with_vision(sizes, 1, 32, 2, 32, 48); }
 
 Result<void> within(const Field& field, int value) {
   if (value >= field.least && value <= field.most) return {};
@@ -264,17 +285,15 @@ CheckpointSizes tiny_sizes(CheckpointArch arch) {
     case CheckpointArch::kDeepseekV32:
       return with_indexer(kTinyDeepseek, 4, 32, 24);
     case CheckpointArch::kKimiK2:
-    case CheckpointArch::kKimiK25: {
-      Sizes sizes = kTinyDeepseek;
-      sizes.expert_groups = sizes.groups_per_token = 1;
-      return sizes;
-    }
+      return kimi_k2_tiny();
+    case CheckpointArch::kKimiK25:
+      return with_tiny_vision(kimi_k2_tiny());
     case CheckpointArch::kKimiLinear:
       return kTinyKimiLinear;
     case CheckpointArch::kKimiK3:
-      return kimi_k3_tiny();
+      return with_tiny_vision(kimi_k3_tiny());
     case CheckpointArch::kKimiK31:
-      return with_indexer(kimi_k3_tiny(), 4, 32, 24);
+      return with_indexer(with_tiny_vision(kimi_k3_tiny()), 4, 32, 24);
   }
   return {};
 }
@@ -288,14 +307,15 @@ CheckpointSizes published_sizes(CheckpointArch arch) {
     case CheckpointArch::kDeepseekV32:
       return with_indexer(kDeepseekV3, 64, 128, 2048);
     case CheckpointArch::kKimiK2:
-    case CheckpointArch::kKimiK25:
       return kimi_k2_published();
+    case CheckpointArch::kKimiK25:
+      return with_vision(kimi_k2_published(), 27, 1152, 16, 1152, 4304);
     case CheckpointArch::kKimiLinear:
       return kKimiLinear48b;
     case CheckpointArch::kKimiK3:
-      return kimi_k3_published();
+      return with_vision(kimi_k3_published(), 27, 1024, 12, 1536, 4096);
     case CheckpointArch::kKimiK31:
-      return with_indexer(kimi_k3_published(), 64, 128, 2048);
+      return with_indexer(published_sizes(CheckpointArch::kKimiK3), 64, 128, 2048);
   }
   return {};
 }
@@ -332,6 +352,7 @@ bool is_kimi_linear_kind(CheckpointArch arch) { return arch == CheckpointArch::k
 bool has_indexer(CheckpointArch arch) {
   return arch == CheckpointArch::kDeepseekV32 || arch == CheckpointArch::kKimiK31;
 }
+bool has_vision(CheckpointArch arch) { return arch == CheckpointArch::kKimiK25 || is_k3_kind(arch); }
 bool is_full_attention(const CheckpointSizes& sizes, int layer) {
   return (layer + 1) % sizes.full_attention_period == 0 || layer + 1 == sizes.layers;
 }

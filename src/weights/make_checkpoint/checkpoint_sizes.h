@@ -68,6 +68,12 @@ struct CheckpointSizes {
   int index_head_dim = 0;
   int index_topk = 0;
   int mtp_layers = 0;  // after the others
+  // Vision tower of the multi-modal classes, which text models carry along; 0 layers: none
+  int vision_layers = 0;
+  int vision_hidden = 0;
+  int vision_heads = 0;
+  int vision_qkv = 0;  // width of its queries
+  int vision_intermediate = 0;
 };
 
 // One size by name, as a flag spells it: "q-lora-rank".
@@ -96,6 +102,7 @@ bool is_llama(CheckpointArch arch);
 bool is_kimi_linear_kind(CheckpointArch arch);  // KDA layers: Kimi Linear, K3, K3.1
 bool is_k3_kind(CheckpointArch arch);
 bool has_indexer(CheckpointArch arch);
+bool has_vision(CheckpointArch arch);
 bool is_full_attention(const CheckpointSizes& sizes, int layer);  // of the KDA kind; zero-based
 
 }  // namespace baton::weights

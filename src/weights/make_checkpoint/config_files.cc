@@ -127,6 +127,28 @@ void set_kimi_linear(ordered_json& config, CheckpointArch arch, const Checkpoint
   if (has_indexer(arch)) set_indexer(config, s);
 }
 
+ordered_json vision_config(CheckpointArch arch, const CheckpointSizes& s) {
+  const bool k3 = is_k3_kind(arch);
+  ordered_json config = {{"patch_size", 14},
+                         {"init_pos_emb_height", 64},
+                         {"init_pos_emb_width", 64},
+                         {"init_pos_emb_time", 4},
+                         {"pos_emb_type", "divided_fixed"},
+                         {"pos_emb_interpolation", k3 ? "bilinear" : "bicubic"},
+                         {"merge_kernel_size", {2, 2}},
+                         {"merge_type", "sd2_tpool"},
+                         {"vt_hidden_size", s.vision_hidden},
+                         {"vt_intermediate_size", s.vision_intermediate},
+                         {"vt_num_attention_heads", s.vision_heads},
+                         {"vt_num_hidden_layers", s.vision_layers},
+                         {"mm_projector_type", k3 ? "patchmergerv2" : "patchmerger"},
+                         {"mm_hidden_size", s.vision_hidden},
+                         {"projector_ln_eps", 1e-5},
+                         {"text_hidden_size", s.hidden}};
+  if (k3) config["qkv_hidden_size"] = s.vision_qkv;
+  return config;
+}
+
 struct ClassNames {
   const char* architecture;
   const char* model_type;
@@ -187,6 +209,7 @@ ordered_json random_config_json(CheckpointArch arch, const CheckpointSizes& size
   if (arch == CheckpointArch::kKimiK25) text["architectures"] = {"DeepseekV3ForCausalLM"};
   set_text_model(text, arch, sizes);
   config["text_config"] = std::move(text);
+  if (sizes.vision_layers > 0) config["vision_config"] = vision_config(arch, sizes);
   return config;
 }
 

@@ -56,20 +56,21 @@ void expect_shapes(const std::map<std::string, PlannedTensor>& plan,
   }
 }
 
-// moonshotai/Kimi-K3, revision f831ab66: 2,122 bf16 tensors (168 of them of vision tower and projector), 506 f32, and
+// moonshotai/Kimi-K3, revision f831ab66: 2,122 bf16 tensors, 506 f32, and
 // 494,592 u8: weight_packed and weight_scale of every routed expert's three matrices.
 TEST(PublishedLayout, KimiK3HasTheReleasedCheckpointsTensors) {
   const auto plan = published_plan(Arch::kKimiK3);
   int bf16 = 0, f32 = 0, experts = 0;
   for (const auto& [name, tensor] : plan) {
-    ASSERT_TRUE(name.starts_with("language_model.")) << name;
+    const bool vision = name.starts_with("vision_tower.") || name.starts_with("mm_projector.");
+    ASSERT_TRUE(vision || name.starts_with("language_model.")) << name;
     if (name.find(".experts.") != std::string::npos) {
       ++experts;
     } else {
       ++(tensor.dtype == DType::kF32 ? f32 : bf16);
     }
   }
-  EXPECT_EQ(bf16, 2122 - 168);
+  EXPECT_EQ(bf16, 2122);
   EXPECT_EQ(f32, 506);
   EXPECT_EQ(experts * 2, 494592);
   const std::string layer = "language_model.model.layers.";
@@ -89,22 +90,30 @@ TEST(PublishedLayout, KimiK3HasTheReleasedCheckpointsTensors) {
                        {layer + "92.block_sparse_moe.experts.895.w1.weight", {3072, 3584}},
                        {layer + "92.block_sparse_moe.experts.895.w2.weight", {3584, 3072}},
                        {"language_model.model.output_attn_res_proj.weight", {1, 7168}},
+                       {"vision_tower.encoder.blocks.26.wqkv.weight", {4608, 1024}},
+                       {"vision_tower.encoder.blocks.26.wo.weight", {1024, 1536}},
+                       {"vision_tower.patch_embed.pos_emb.weight", {64, 64, 1024}},
+                       {"mm_projector.proj.2.weight", {7168, 4096}},
                        {"language_model.lm_head.weight", {163840, 7168}}});
   EXPECT_FALSE(plan.contains(layer + "2.self_attn.q_a_proj.weight")) << "the third layer is KDA";
-  EXPECT_NEAR(billions(plan), 2780, 15);  // "about 2.78T" with the vision tower's 0.4
+  EXPECT_NEAR(billions(plan), 2780, 15);  // "about 2.78T"
 }
 
-// moonshotai/Kimi-K2.5: 208,550 tensors, 335 of them of vision tower and projector; a packed matrix is three tensors.
+// moonshotai/Kimi-K2.5: 208,550 tensors; a packed matrix is three tensors.
 TEST(PublishedLayout, KimiK25HasTheReleasedCheckpointsTensors) {
   const auto plan = published_plan(Arch::kKimiK25);
   int64_t files_tensors = 0;
   for (const auto& [name, tensor] : plan) files_tensors += name.find(".experts.") != std::string::npos ? 3 : 1;
-  EXPECT_EQ(files_tensors, 208550 - 335);
+  EXPECT_EQ(files_tensors, 208550);
   const std::string layer = "language_model.model.layers.";
   expect_shapes(plan, {{layer + "0.self_attn.q_b_proj.weight", {12288, 1536}},
                        {layer + "60.self_attn.kv_b_proj.weight", {16384, 512}},
                        {layer + "60.self_attn.o_proj.weight", {7168, 8192}},
                        {layer + "60.mlp.gate.e_score_correction_bias", {384}},
+                       {"vision_tower.encoder.blocks.26.wqkv.bias", {3456}},
+                       {"vision_tower.encoder.blocks.26.mlp.fc0.weight", {4304, 1152}},
+                       {"mm_projector.proj.0.weight", {4608, 4608}},
+                       {"mm_projector.pre_norm.bias", {1152}},
                        {layer + "60.mlp.experts.383.down_proj.weight", {7168, 2048}}});
 }
 

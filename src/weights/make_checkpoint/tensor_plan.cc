@@ -10,9 +10,7 @@ namespace {
 using tensor::DType;
 
 // Text models inside multi-modal classes carry this prefix.
-std::string text_prefix(CheckpointArch arch) {
-  return arch == CheckpointArch::kKimiK25 || is_k3_kind(arch) ? "language_model." : "";
-}
+std::string text_prefix(CheckpointArch arch) { return has_vision(arch) ? "language_model." : ""; }
 
 }  // namespace
 
@@ -27,6 +25,7 @@ std::vector<PlannedTensor> TensorPlanner::plan() {
   if (is_k3_kind(arch_)) attn_res(model_ + "output_attn_res_proj", model_ + "output_attn_res_norm");
   norm(model_ + "norm", s_.hidden);
   add(text + "lm_head.weight", dtype_, {s_.vocab, s_.hidden}, head);
+  if (s_.vision_layers > 0) vision();
   return std::move(tensors_);
 }
 

@@ -29,6 +29,13 @@ class TensorPlanner {
   void experts(const std::string& prefix);
   void attn_res(const std::string& projection, const std::string& norm_name);
 
+  // tensor_plan_vision.cc
+  void vision();
+  void vision_block(const std::string& prefix);
+  void projector();
+  void vision_linear(const std::string& name, int64_t out, int64_t in);
+  void vision_norm(const std::string& name, int64_t size);
+
   // tensor_plan_attention.cc; prefix ends in "self_attn."
   void llama_attention(const std::string& prefix);
   void mla(const std::string& prefix);

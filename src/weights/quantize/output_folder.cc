@@ -29,6 +29,14 @@ Result<void> expect_no_model(const std::string& folder) {
   return {};
 }
 
+bool holds_weights(std::string_view name) {
+  for (const std::string_view ending : {".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json", ".pt",
+                                        ".pth", ".gguf", ".onnx", ".part"}) {
+    if (name.ends_with(ending)) return true;
+  }
+  return false;
+}
+
 int64_t bytes_standing(const std::string& folder) {
   int64_t bytes = 0;
   std::error_code error;
@@ -111,9 +119,8 @@ Result<void> OutputFolder::copy_others(const std::string& input) const {
   std::error_code error;
   for (fs::directory_iterator it(input, error), end; !error && it != end; it.increment(error)) {
     const auto name = it->path().filename().string();
-    const bool weights = name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json");
     std::error_code kind;
-    if (weights || name == "config.json" || name.starts_with(".") || !it->is_regular_file(kind)) continue;
+    if (holds_weights(name) || name == "config.json" || name.starts_with(".") || !it->is_regular_file(kind)) continue;
     std::error_code failed;
     fs::copy_file(it->path(), file(name), fs::copy_options::overwrite_existing, failed);
     if (failed) return fail(Code::kResourceExhausted, "can't copy {} to {}: {}", name, path_, failed.message());

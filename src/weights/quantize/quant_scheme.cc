@@ -139,7 +139,7 @@ Result<ModelTraits> read_model_traits(const Checkpoint& checkpoint) {
 }
 
 MatrixForm form_of(QuantScheme scheme, const ModelTraits& traits, const TensorEntry& tensor) {
-  if (tensor.shape.size() != 2) return MatrixForm::kKeep;
+  if (tensor.shape.size() != 2 || tensor.bytes == 0) return MatrixForm::kKeep;
   const Role role = role_of(tensor.name);
   if (role == Role::kOther) return MatrixForm::kKeep;
   switch (scheme) {

@@ -315,6 +315,14 @@ TEST_F(Quantize, WhatCanNotBeQuantisedIsNamed) {
         folder_.file(name + "/model.safetensors"),
         std::vector<TensorSource>{{"model.layers.0.mlp.up_proj.weight", DType::kBF16, std::move(shape), raw(values)}}));
   };
+  write("fit", {256, 128});
+  folder_.put("fit/LICENSE", "words");
+  folder_.put("fit/pytorch_model.bin", "weights of another kind");
+  folder_.put("fit/.cache", "hidden");
+  ASSERT_TRUE(quantize(folder_.file("fit"), "copied", {}));
+  EXPECT_TRUE(std::filesystem::exists(folder_.file("copied/LICENSE")));
+  EXPECT_FALSE(std::filesystem::exists(folder_.file("copied/pytorch_model.bin")));
+  EXPECT_FALSE(std::filesystem::exists(folder_.file("copied/.cache")));
   write("narrow", {512, 64});
   EXPECT_THAT(
       quantize(folder_.file("narrow"), "o", {}).error().message(),
