@@ -158,6 +158,23 @@ def chat_template(folder):
     seeds.words(words)
 
 
+def output_parser(folder):
+    """Two bytes choose the parsers by their place in OutputFormat's lists, one past the end for none."""
+    seeds = Seeds(folder, "output_parser_fuzz")
+    reasoning = ["deepseek_r1", "deepseek_v3", "kimi_k2", "kimi_k3", ""]
+    tools = ["deepseek_v3", "deepseek_v31", "hermes", "kimi_k2", "kimi_k3", ""]
+    words = {"functions.f:0", "\n```json\n", 'call tool="f"', 'argument key="k" type="object"', '"name"', '"arguments"'}
+    for path in sorted(DATA.glob("tool_calls/*.json")):
+        for case in load(path)["cases"]:
+            pieces = [case["text"]] if "text" in case else case["pieces"]
+            text = "".join(piece if isinstance(piece, str) else piece["token"] for piece in pieces)
+            words.update(re.findall(r"</?[a-z_]{3,}>|<[|｜][a-z_▁]+[|｜]>", text))
+            head = bytes([reasoning.index(case.get("reasoning", "")), tools.index(case.get("tools", ""))])
+            if len(text) <= 2048:
+                seeds.put(head + text.encode())
+    seeds.words(words)
+
+
 def ordered_json(folder):
     seeds = Seeds(folder, "ordered_json_fuzz")
     for name in ("bad_requests", "bad_fields"):
@@ -197,7 +214,8 @@ def chat_format(folder):
 
 def main():
     build, folder = Path(sys.argv[1]), Path(sys.argv[2])
-    for make in (tokenizer_json, gguf_tokenizer, tiktoken, sentencepiece, http, sse, chat_template, chat_format, ordered_json, safetensors):
+    for make in (tokenizer_json, gguf_tokenizer, tiktoken, sentencepiece, http, sse, chat_template, chat_format,
+                 output_parser, ordered_json, safetensors):
         make(folder)
     subprocess.run([build / "src/wire/wire_fuzz_seeds", folder / "wire_fuzz"], check=True)
     subprocess.run([build / "src/weights/weights_fuzz_seeds", folder], check=True)

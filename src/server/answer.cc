@@ -25,6 +25,20 @@ struct Usage {
   }
 };
 
+// Joins what is one piece of text, so that a whole answer does not hold an event for every token.
+void add_events(text::OutputEvents& total, text::OutputEvents more) {
+  for (auto& event : more) {
+    using Kind = text::OutputEvent::Kind;
+    const bool goes_on = !total.empty() && total.back().kind == event.kind && event.kind != Kind::kCallBegin &&
+                         event.kind != Kind::kCallEnd;
+    if (goes_on) {
+      total.back().text += event.text;
+    } else {
+      total.push_back(std::move(event));
+    }
+  }
+}
+
 // The state of one running answer: choices, and how they are submitted.
 class Answer {
  public:
@@ -131,7 +145,7 @@ class Answer {
       auto& [choice, delta] = *next;
       auto& total = choice->total;
       total.text += delta.text;
-      std::move(delta.events.begin(), delta.events.end(), std::back_inserter(total.events));
+      add_events(total.events, std::move(delta.events));
       total.token_ids.insert(total.token_ids.end(), delta.token_ids.begin(), delta.token_ids.end());
       std::move(delta.logprobs.begin(), delta.logprobs.end(), std::back_inserter(total.logprobs));
       if (delta.finish_reason) {

@@ -14,7 +14,7 @@ struct ChatRequest {
   int top_logprobs = 0;
   std::string echo_text;
   ToolUse tools;
-  std::optional<bool> thinking;
+  std::optional<bool> thinking, starts_inside;  // as OutputFormat::Options has them
   bool include_reasoning = true;
 };
 
@@ -29,6 +29,9 @@ Parsed<ChatRequest> parse_chat(ServerContext& context, const Json& body) {
   BATON_PARSE(const auto rendered, render_chat(context, body, request.tools.hide_tools));
   request.prompt.text = text::join_segments(rendered.segments);
   request.thinking = rendered.thinking;
+  request.starts_inside = rendered.continues_content
+                              ? std::optional(false)
+                              : options.output_format.prompt_opens_reasoning(request.prompt.text);
   BATON_PARSE(request.prompt.ids,
               encode_chat(context, rendered.segments, request.fields.add_special_tokens.value_or(false)));
   if (const auto keep = request.fields.truncate_prompt_tokens) {
@@ -70,11 +73,13 @@ Parsed<ChatRequest> parse_chat(ServerContext& context, const Json& body) {
 // False: there is nothing to take apart.
 bool set_parsing(const ServerContext& context, const ChatRequest& request, AnswerPlan& plan) {
   const bool calls = request.tools.calls;
-  const auto make = [&context, calls, thinking = request.thinking] {
-    const MarkerTokens& tokens = context.marker_tokens[calls];
-    return OutputParsing{context.options.output_format.make_parser(
-                             {.thinking = thinking, .calls = calls, .token_markers = &tokens.spellings}),
-                         &tokens};
+  const MarkerTokens& tokens = context.marker_tokens[calls];
+  const text::OutputFormat::Options options{.thinking = request.thinking,
+                                            .starts_inside = request.starts_inside,
+                                            .calls = calls,
+                                            .token_markers = &tokens.spellings};
+  const auto make = [&format = context.options.output_format, &tokens, options] {
+    return OutputParsing{format.make_parser(options), &tokens};
   };
   if (!make().parser) return false;
   plan.make_parsing = make;

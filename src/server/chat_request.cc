@@ -137,6 +137,7 @@ Parsed<RenderedChat> render_chat(const ServerContext& context, const Json& body,
   if (continues && !messages.back()["content"].is_string()) {
     return std::unexpected(bad_request("`continue_final_message` needs a final message with text", "messages"));
   }
+  const bool continues_content = continues && messages.back()["content"] != "";
   variables["messages"] = std::move(messages);
   variables["add_generation_prompt"] = continues ? false : generation_prompt.value_or(true);
   set_special_token(context, variables, "bos_token", context.tokenizer.bos_id());
@@ -145,7 +146,7 @@ Parsed<RenderedChat> render_chat(const ServerContext& context, const Json& body,
 
   auto rendered = format->render({.variables = std::move(variables), .continue_final_message = continues});
   if (!rendered) return std::unexpected(to_api_error(rendered.error(), "messages"));
-  return RenderedChat{std::move(*rendered), thinking};
+  return RenderedChat{std::move(*rendered), thinking, continues_content};
 }
 
 Parsed<std::vector<TokenId>> encode_chat(const ServerContext& context, const std::vector<text::ChatSegment>& segments,

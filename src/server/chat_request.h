@@ -8,7 +8,8 @@ namespace baton::server {
 
 struct RenderedChat {
   std::vector<text::ChatSegment> segments;
-  std::optional<bool> thinking;  // as the template's variables say it
+  std::optional<bool> thinking;    // as the template's variables say it
+  bool continues_content = false;  // the model goes on with a message whose content has begun
 };
 
 // The prompt of a body with "messages" (chat completions and /tokenize share this), by the checkpoint's chat format.

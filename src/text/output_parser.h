@@ -47,12 +47,16 @@ class OutputFormat {
   bool reads_tools() const { return !tools_.empty(); }
 
   struct Options {
-    std::optional<bool> thinking;  // chat_template_kwargs; absent: the model's habit
-    bool calls = false;            // tool calls may be made; false: they are not looked for (kimi_k3: are dropped)
+    std::optional<bool> thinking;       // chat_template_kwargs; absent: the model's habit
+    std::optional<bool> starts_inside;  // the output begins inside the reasoning; absent: by `thinking`
+    bool calls = false;                 // tool calls may be made; false: they are not looked for (kimi_k3: are dropped)
     // The markers that are single tokens of the vocabulary: they are believed only as that token, so that text which
     // spells one out stays text. The others are found in the text.
     const std::set<std::string>* token_markers = nullptr;
   };
+  // Whether the output begins inside the reasoning, where the end of the prompt shows it: the prompt has just opened
+  // the reasoning, or ended it. That counts more than what a request calls thinking, which templates may not know.
+  std::optional<bool> prompt_opens_reasoning(std::string_view prompt) const;
   // The spellings that a parser under these options looks for; they must not be lost in decoding.
   std::vector<std::string> markers(bool calls) const;
   // Null when there is nothing to parse.

@@ -67,6 +67,7 @@ bool K3TagReader::plausible() const {
   if (tag_.raw.size() > kHeaderBytesMax) return false;
   const std::string_view header = header_of(tag_);
   const std::string_view word = first_word(header);
+  if (std::min(header.find_first_not_of(kSpaces), header.size()) > kSpaceBytesMax) return false;
   const bool whole = !word.empty() && word.data() + word.size() < header.data() + header.size();
   return std::any_of(kNames.begin(), kNames.end(),
                      [&](std::string_view name) { return whole ? name == word : name.starts_with(word); });

@@ -34,6 +34,7 @@ class K3TagReader {
  private:
   // Attribute values are written by the model: a bound on what is held for them.
   static constexpr size_t kHeaderBytesMax = 64 << 10;
+  static constexpr size_t kSpaceBytesMax = 64;  // between a marker and its name
   bool plausible() const;
   void give_up(std::vector<Part>& parts);
 

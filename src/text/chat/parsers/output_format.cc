@@ -50,10 +50,11 @@ class StagedParser final : public OutputParser {
   StagedParser(const std::string& reasoning, const std::string& tools, const OutputFormat::Options& options)
       : lexer_(spellings(reasoning, tools, options.calls), options.token_markers) {
     if (reasoning == "kimi_k3" || tools == "kimi_k3") {
-      last_ = std::make_unique<KimiK3Parser>(KimiK3Parser::Rules{.starts_in_think = options.thinking.value_or(true),
-                                                                 .shows_reasoning = !reasoning.empty(),
-                                                                 .shows_calls = options.calls && !tools.empty()},
-                                             writer_);
+      last_ = std::make_unique<KimiK3Parser>(
+          KimiK3Parser::Rules{.starts_in_think = options.starts_inside.value_or(options.thinking.value_or(true)),
+                              .shows_reasoning = !reasoning.empty(),
+                              .shows_calls = options.calls && !tools.empty()},
+          writer_);
       return;
     }
     if (options.calls && tools == "kimi_k2") {
@@ -66,7 +67,9 @@ class StagedParser final : public OutputParser {
       last_ = std::make_unique<ContentStage>(writer_);
     }
     if (!reasoning.empty()) {
-      think_ = std::make_unique<ThinkStage>(think_rules(reasoning, options.thinking), writer_, *last_);
+      ThinkRules rules = think_rules(reasoning, options.thinking);
+      rules.starts_inside = options.starts_inside.value_or(rules.starts_inside);
+      think_ = std::make_unique<ThinkStage>(rules, writer_, *last_);
     }
   }
 
@@ -114,6 +117,14 @@ Result<OutputFormat> OutputFormat::make(const std::string& reasoning, const std:
   format.reasoning_ = reasoning;
   format.tools_ = tools;
   return format;
+}
+
+std::optional<bool> OutputFormat::prompt_opens_reasoning(std::string_view prompt) const {
+  prompt = prompt.substr(0, prompt.find_last_not_of(kSpaces) + 1);
+  const bool k3 = reasoning_ == "kimi_k3" || tools_ == "kimi_k3";
+  if (prompt.ends_with(k3 ? "<|open|>think<|sep|>" : "<think>")) return true;
+  if (prompt.ends_with(k3 ? "<|open|>response<|sep|>" : "</think>")) return false;
+  return std::nullopt;
 }
 
 std::vector<std::string> OutputFormat::markers(bool calls) const {

@@ -86,8 +86,10 @@ struct Case {
   std::set<std::string> tokens;  // of every marker that the format looks for
 
   Result run(const Pieces& pieces, bool with_tokens) const {
-    auto parser = format.make_parser(
-        {.thinking = thinking, .calls = calls_wanted, .token_markers = with_tokens ? &tokens : nullptr});
+    auto parser = format.make_parser({.thinking = thinking,
+                                      .starts_inside = {},
+                                      .calls = calls_wanted,
+                                      .token_markers = with_tokens ? &tokens : nullptr});
     OutputEvents events;
     if (!parser) return {};
     for (const auto& piece : pieces) parser->push(piece.text, piece.token, events);
@@ -281,6 +283,8 @@ TEST(OutputParser, WorkIsLinearInTheText) {
       "</think><tool_call>{",
       "</think><｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>",
       "<|tool_calls_section_begin|><|tool_call_begin|>",
+      "<|open|>",
+      "<|open|>call ",
       "<|open|>tools<|sep|><|open|>call tool=\"f\"<|sep|><|open|>argument key=\"a\"<|sep|>"};
   for (const auto& [reasoning, tools] : pairs) {
     const auto format = OutputFormat::make(reasoning, tools);
@@ -288,16 +292,33 @@ TEST(OutputParser, WorkIsLinearInTheText) {
     for (const auto& beginning : beginnings) {
       for (const std::string filler : {"<", " ", "`", "<|open|>", "<|close|>argument ", "<|open|>call a=\""}) {
         const auto begin = std::chrono::steady_clock::now();
-        auto parser = format->make_parser({.thinking = {}, .calls = true, .token_markers = nullptr});
+        auto parser =
+            format->make_parser({.thinking = {}, .starts_inside = {}, .calls = true, .token_markers = nullptr});
         OutputEvents events;
         parser->push(beginning, false, events);
-        for (size_t sent = 0; sent < 200'000; sent += filler.size()) parser->push(filler, false, events);
+        for (size_t sent = 0; sent < 100'000; sent += filler.size()) parser->push(filler, false, events);
         parser->finish(events);
         const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
         EXPECT_LT(seconds, 2) << tools << " after '" << beginning << "' of '" << filler << "'";
       }
     }
   }
+}
+
+TEST(OutputParser, TheEndOfThePromptTellsWhereTheOutputBegins) {
+  const auto r1 = *OutputFormat::make("deepseek_r1", ""), k3 = *OutputFormat::make("kimi_k3", "kimi_k3");
+  EXPECT_EQ(r1.prompt_opens_reasoning("<｜User｜>hi<｜Assistant｜><think>\n"), true);
+  EXPECT_EQ(r1.prompt_opens_reasoning("<｜Assistant｜></think>"), false);
+  EXPECT_EQ(r1.prompt_opens_reasoning("<|im_start|>assistant\n"), std::nullopt);
+  EXPECT_EQ(r1.prompt_opens_reasoning(""), std::nullopt);
+  EXPECT_EQ(k3.prompt_opens_reasoning("<|open|>message role=\"assistant\"<|sep|><|open|>think<|sep|>"), true);
+  EXPECT_EQ(k3.prompt_opens_reasoning("<|open|>message role=\"assistant\"<|sep|><|open|>response<|sep|>"), false);
+  EXPECT_EQ(k3.prompt_opens_reasoning("<think>"), std::nullopt);
+  OutputEvents events;
+  auto parser = r1.make_parser({.thinking = {}, .starts_inside = false});
+  parser->push("answer", false, events);
+  parser->finish(events);
+  EXPECT_EQ(gather(events).content, "answer");
 }
 
 TEST(OutputParser, NamesAreChecked) {
@@ -309,7 +330,8 @@ TEST(OutputParser, NamesAreChecked) {
   EXPECT_FALSE(OutputFormat::make("kimi_k3", "hermes").has_value());
   EXPECT_TRUE(OutputFormat::make("kimi_k3", "").has_value());
   EXPECT_EQ(OutputFormat::make("", "")->make_parser({}), nullptr);
-  EXPECT_EQ(OutputFormat::make("", "hermes")->make_parser({.thinking = {}, .calls = false}), nullptr);
+  EXPECT_EQ(OutputFormat::make("", "hermes")->make_parser({.thinking = {}, .starts_inside = {}, .calls = false}),
+            nullptr);
 }
 
 }  // namespace
