@@ -200,10 +200,22 @@ def safetensors(folder):
     seeds.words(set(strings(header)) | {"F32", "F16", "BF16", "I8", "I32", "I64", "U8", "F8_E4M3", "data_offsets"})
 
 
+def chat_format(folder):
+    seeds = Seeds(folder, "chat_format_fuzz")
+    words = set()
+    for case in load(DATA / "chat_formats/formats.json")["cases"]:
+        seeds.put(json.dumps(case["variables"], ensure_ascii=False))
+        words.update(strings(case["variables"]))
+    for case in load(DATA / "chat_formats/typescript.json")["cases"]:
+        seeds.put(json.dumps({"messages": [], "tools": case["tools"]}, ensure_ascii=False))
+        words.update(strings(case["tools"]))
+    seeds.words(words)
+
+
 def main():
     build, folder = Path(sys.argv[1]), Path(sys.argv[2])
-    for make in (tokenizer_json, gguf_tokenizer, tiktoken, sentencepiece, http, sse, chat_template, output_parser,
-                 ordered_json, safetensors):
+    for make in (tokenizer_json, gguf_tokenizer, tiktoken, sentencepiece, http, sse, chat_template, chat_format,
+                 output_parser, ordered_json, safetensors):
         make(folder)
     subprocess.run([build / "src/wire/wire_fuzz_seeds", folder / "wire_fuzz"], check=True)
     subprocess.run([build / "src/weights/weights_fuzz_seeds", folder], check=True)

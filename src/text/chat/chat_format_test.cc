@@ -90,6 +90,36 @@ TEST(ChatFormat, WritesToolsAsTypeScriptAsThePublishedEncoder) {
   }
 }
 
+// The example of MoonshotAI/Kimi-K2's docs/tool_call_guidance.md as K2 Instruct's own template renders it (in
+// oh-my-pi's description of the format, which was made by running that template).
+TEST(ChatFormat, RendersKimiK2InstructsDocumentedExample) {
+  const auto variables = ordered_json::parse(R"json({
+    "tools": [{"type": "function", "function": {"name": "get_weather",
+      "description": "Get weather information. Call this tool when the user needs to get weather information",
+      "parameters": {"type": "object", "required": ["city"],
+                     "properties": {"city": {"type": "string", "description": "City name"}}}}}],
+    "messages": [
+      {"role": "user", "content": "What's the weather like in Beijing today? Use the tool to check."},
+      {"role": "assistant", "content": "", "tool_calls": [{"id": "functions.get_weather:0", "type": "function",
+        "function": {"name": "get_weather", "arguments": "{\"city\": \"Beijing\"}"}}]},
+      {"role": "tool", "tool_call_id": "functions.get_weather:0", "name": "get_weather",
+       "content": "{\"weather\": \"Sunny\"}"}],
+    "add_generation_prompt": true})json");
+  const auto made = format_named("kimi_k2").render({.variables = variables});
+  ASSERT_TRUE(made) << made.error().to_string();
+  EXPECT_EQ(
+      join_segments(*made),
+      R"(<|im_system|>tool_declare<|im_middle|>[{"type":"function","function":{"name":"get_weather","description":"Get )"
+      R"(weather information. Call this tool when the user needs to get weather information","parameters":{"type":)"
+      R"("object","required":["city"],"properties":{"city":{"type":"string","description":"City name"}}}}}]<|im_end|>)"
+      R"(<|im_system|>system<|im_middle|>You are Kimi, an AI assistant created by Moonshot AI.<|im_end|>)"
+      R"(<|im_user|>user<|im_middle|>What's the weather like in Beijing today? Use the tool to check.<|im_end|>)"
+      R"(<|im_assistant|>assistant<|im_middle|><|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0)"
+      R"(<|tool_call_argument_begin|>{"city": "Beijing"}<|tool_call_end|><|tool_calls_section_end|><|im_end|>)"
+      "<|im_system|>get_weather<|im_middle|>## Return of functions.get_weather:0\n"
+      R"({"weather": "Sunny"}<|im_end|><|im_assistant|>assistant<|im_middle|>)");
+}
+
 // With BATON_CHAT_TEMPLATES=/folder/of/the/published/templates (they are not in the repository).
 TEST(ChatFormat, RendersPublishedTemplatesAsJinja2) {
   const char* folder = std::getenv("BATON_CHAT_TEMPLATES");
