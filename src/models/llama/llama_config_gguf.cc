@@ -2,9 +2,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "models/config_limits.h"
 #include "models/config_reader.h"
 #include "models/llama/llama_config.h"
-#include "models/config_limits.h"
 #include "models/tensor_table.h"
 
 namespace baton::models {

@@ -1,9 +1,9 @@
 // config.json of LlamaForCausalLM and MistralForCausalLM (keys of transformers 4 and 5).
 #include <algorithm>
 
+#include "models/config_limits.h"
 #include "models/config_reader.h"
 #include "models/llama/llama_config.h"
-#include "models/config_limits.h"
 
 namespace baton::models {
 namespace {

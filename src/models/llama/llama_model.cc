@@ -8,9 +8,8 @@
 namespace baton::models {
 
 CacheNeeds LlamaModel::cache_needs() const {
-  const kernels::PagedEntry layer = {.kind = kernels::PagedKind::kKeysValues,
-                                     .heads = config_.attention.kv_heads,
-                                     .dim = config_.attention.head_dim};
+  const kernels::PagedEntry layer = {
+      .kind = kernels::PagedKind::kKeysValues, .heads = config_.attention.kv_heads, .dim = config_.attention.head_dim};
   return {.paged = std::vector(static_cast<size_t>(config_.layers), layer)};
 }
 
