@@ -55,12 +55,10 @@ void ComputePool::run(const std::function<void(int)>& body) {
     wake_.notify_all();
   }
   body(0);
-  while (running_.load(std::memory_order_acquire) != 0) {
-    if (spin_us_ > 0)
-      _mm_pause();
-    else
-      std::this_thread::yield();
-  }
+  const auto done = [&] { return running_.load(std::memory_order_acquire) == 0; };
+  if (spin_until(spin_us_, done)) return;
+  // A worker may have lost its core to another process, which this thread would keep it from by spinning on.
+  while (!done()) std::this_thread::yield();
 }
 
 void ComputePool::worker(int thread_index) {

@@ -19,7 +19,8 @@ class ComputePool {
  public:
   struct Options {
     int threads = 1;
-    // How long a worker spins for the next region before it blocks. 0 when threads exceed cores.
+    // How long a worker spins for the next region before it blocks, and the caller for the last worker before it yields
+    // its core. 0 when threads exceed cores.
     int spin_us = 50;
   };
   explicit ComputePool(Options options);
