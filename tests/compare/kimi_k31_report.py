@@ -3,7 +3,7 @@
 W4A8_MXFP and MXFP4, and prints one table: load time, time to the first token, tokens a second, bytes of KV and of
 recurrent state, the hand-off, and the share of the machine's read bandwidth that decode reaches.
 
-  tests/compare/kimi_k31_report.py [--folder DIR] [--threads N] [--only SCHEME] [--no-vary]
+  tests/compare/kimi_k31_report.py [--folder DIR] [--threads N] [--only SCHEME] [--no-vary] [--no-table]
 
 Needs ./check to have built the release (or BATON_BINARY); 5 GB of disk in DIR (kept, and used again by the next run;
 else a temporary folder), 4 GB of memory. Ends with 1 when a token through prefill and decode differs from the
@@ -211,32 +211,35 @@ def print_table(rows):
 
 def keep_layers(count):
     def change(text):
+        text["num_nextn_predict_layers"] = text["num_hidden_layers"] - count  # draft layers are not read
         text["num_hidden_layers"] = count
         for name in ("full_attn_layers", "kda_layers"):
             text["linear_attn_config"][name] = [at for at in text["linear_attn_config"][name] if at <= count]
     return change
 
 
-def vary(folder, threads):
-    """One sequence's step under other configurations of the same weights: what it costs to read more."""
+def vary(folder):
+    """One sequence's step under other configurations of the same weights: what it costs to read more. One thread and its
+    CPU time, which other processes on the machine distort little."""
     changes = {f"{count} layers": keep_layers(count) for count in (4, 8)}
     changes |= {f"top {k}": lambda text, k=k: text.update(num_experts_per_token=k) for k in (8, 32, 64)}
-    sizes, points = decode_bytes.tensor_bytes(folder), []
-    print(f"\n{folder.name}, co-located, {threads} threads, 1 sequence after 257 tokens: fastest tenth of steps, median")
+    sizes, at, read = decode_bytes.tensor_bytes(folder), {}, read_bandwidth(1)
+    print(f"\n{folder.name}, co-located, 1 thread, 1 sequence after 257 tokens: weights read, CPU time of a step (median)")
     for name, change in changes.items():
         changed = variant(folder, name.replace(" ", "-"), change)
         config = json.loads((changed / "config.json").read_text())
-        with Servers(changed, [], threads) as servers:
-            port = servers.engine("varied").wait_ready().port
-            steps = [s for i in range(3) for s in timing.one(port, "k31", prompt("batch", i), SINGLE_TOKENS).steps()]
-        megabytes = sum(decode_bytes.decode_bytes(sizes, config)) / 1e6
-        points.append((name, megabytes, 1e3 * timing.quantile(steps, 0.1)))
-        print(f"  {name:9} {megabytes:5.0f} MB {points[-1][2]:6.2f} ms {1e3 * timing.quantile(steps, 0.5):6.2f} ms "
-              f"{megabytes / points[-1][2]:5.1f} GB/s", flush=True)
-    at = {name: (mb, ms) for name, mb, ms in points}
-    for what, low, high in (("a layer more", "4 layers", "8 layers"), ("a top-k expert more", "top 8", "top 64")):
+        with Servers(changed, [], 1) as servers:
+            engine = servers.engine("varied").wait_ready()
+            answers = [timing.one(engine.port, "k31", prompt("batch", i), SINGLE_TOKENS, engine.popen.pid) for i in (0, 1)]
+        steps = [step for answer in answers for step in timing.differences(answer.cpu)]
+        megabytes, milliseconds = sum(decode_bytes.decode_bytes(sizes, config)) / 1e6, 1e3 * timing.quantile(steps, 0.5)
+        at[name] = megabytes, milliseconds
+        print(f"  {name:9} {megabytes:4.0f} MB {milliseconds:6.2f} ms {megabytes / milliseconds:5.1f} GB/s, "
+              f"{percent(megabytes / milliseconds, read)} of {read:.1f}", flush=True)
+    for what, low, high in (("layers", "4 layers", "8 layers"), ("experts", "top 8", "top 64")):
         (mb0, ms0), (mb1, ms1) = at[low], at[high]
-        print(f"  {what}: {(mb1 - mb0) / (ms1 - ms0):.1f} GB/s between {low} and {high}")
+        print(f"  what more {what} add, {low} to {high}: {mb1 - mb0:.0f} MB in {ms1 - ms0:.2f} ms, "
+              f"{(mb1 - mb0) / (ms1 - ms0):.1f} GB/s")
 
 
 def main():
@@ -245,6 +248,7 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--only", choices=("w4a8-mxfp", "mxfp4"))
     parser.add_argument("--no-vary", action="store_true")
+    parser.add_argument("--no-table", action="store_true")
     options = parser.parse_args()
     schemes = [options.only] if options.only else ["w4a8-mxfp", "mxfp4"]
     rows = {}
@@ -253,12 +257,13 @@ def main():
         root.mkdir(parents=True, exist_ok=True)
         for scheme in schemes:
             folder = checkpoint(root, scheme)
-            for cache in CACHES:
+            for cache in [] if options.no_table else CACHES:
                 rows[scheme, cache] = run_row(folder, cache, options.threads)
                 print(f"{scheme}, KV {cache}: done", file=sys.stderr)
-        print_table(rows)
+        if rows:
+            print_table(rows)
         for scheme in [] if options.no_vary else schemes:
-            vary(root / scheme, options.threads)
+            vary(root / scheme)
     sys.exit(0 if all(row["same"] == len(row["alone"]["tokens"]) and row["hand_off"]["failed"] == 0
                       for row in rows.values()) else 1)
 

@@ -2,6 +2,7 @@
 import http.client
 import json
 import os
+import pathlib
 import threading
 import time
 
@@ -11,13 +12,26 @@ class Answer:
 
     def __init__(self):
         self.tokens, self.times, self.error = [], [], None
+        self.cpu = []  # CPU seconds that the engine had used by then
 
     def steps(self):
-        return [b - a for a, b in zip(self.times, self.times[1:])]
+        return differences(self.times)
 
 
-def stream(port, model, prompt, max_tokens, answer=None, start=None):
-    """`prompt`: token ids. Greedy, never ended by a stop token."""
+def differences(values):
+    return [b - a for a, b in zip(values, values[1:])]
+
+
+def cpu_seconds(pid):
+    """CPU time of all its threads, to the nanosecond."""
+    total = 0
+    for path in pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        total += int(path.read_text().split()[0])
+    return total / 1e9
+
+
+def stream(port, model, prompt, max_tokens, answer=None, start=None, pid=None):
+    """`prompt`: token ids. Greedy, never ended by a stop token. `pid`: an engine whose CPU time is read at each token."""
     answer = answer or Answer()
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
     try:
@@ -38,6 +52,8 @@ def stream(port, model, prompt, max_tokens, answer=None, start=None):
             for choice in event["choices"]:
                 answer.tokens += choice["token_ids"]
                 answer.times += [now] * len(choice["token_ids"])
+            if pid:
+                answer.cpu.append(cpu_seconds(pid))
         if len(answer.tokens) != max_tokens:
             raise RuntimeError(f"{len(answer.tokens)} tokens instead of {max_tokens}")
     except Exception as error:  # noqa: BLE001: a thread's error is the caller's to raise
@@ -47,8 +63,8 @@ def stream(port, model, prompt, max_tokens, answer=None, start=None):
     return answer
 
 
-def one(port, model, prompt, max_tokens):
-    answer = stream(port, model, prompt, max_tokens)
+def one(port, model, prompt, max_tokens, pid=None):
+    answer = stream(port, model, prompt, max_tokens, pid=pid)
     if answer.error:
         raise answer.error
     return answer
@@ -70,10 +86,10 @@ def together(port, model, prompts, max_tokens):
 
 
 def joint_rate(answers):
-    """(tokens a second while every answer was being generated, seconds between the tokens of an answer then)."""
+    """(tokens a second while every answer was being generated, seconds between tokens of one answer then)."""
     begin, end = max(a.times[0] for a in answers), min(a.times[-1] for a in answers)
     tokens = sum(sum(begin < t <= end for t in a.times) for a in answers)
-    steps = sorted(b - a for answer in answers for a, b in zip(answer.times, answer.times[1:]) if begin < b <= end)
+    steps = [b - a for answer in answers for a, b in zip(answer.times, answer.times[1:]) if begin < b <= end]
     return tokens / (end - begin), steps
 
 
