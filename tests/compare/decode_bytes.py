@@ -40,13 +40,13 @@ def decode_bytes(sizes, config, batch=1):
     return other, round(routed * (1 - (1 - top_k / experts) ** batch))
 
 
-def cache_bytes(config, latent_byte, index_byte):
-    """(latent, index key) elements of all layers for one token, in bytes at `latent_byte` and `index_byte` each. Scales
-    of quantised caches come on top."""
+def cache_bytes(config, quantised):
+    """KV of one token: per full-attention layer a latent with its shared key dimensions and an index key. bf16; or one
+    byte an element with an fp32 scale per 128 of the latent and one per index key, the shared dimensions in bf16."""
     text = config["text_config"]
+    rank, shared, key = text["kv_lora_rank"], text["qk_rope_head_dim"], text["index_head_dim"]
     layers = len(text["linear_attn_config"]["full_attn_layers"])
-    latent = layers * (text["kv_lora_rank"] + text["qk_rope_head_dim"]) * latent_byte
-    return latent, layers * text["index_head_dim"] * index_byte
+    return layers * (rank + 4 * rank // 128 + 2 * shared + key + 4 if quantised else 2 * (rank + shared + key))
 
 
 def state_bytes(config):

@@ -157,14 +157,18 @@ def run_row(folder, cache, threads, singles=2):
         row["hand_off"] = hand_off(prefill, decode, proxy.port)
         row["load"] = said(decode, r"weights loaded: (\d+) MB in ([\d.]+) s")
         row["slot"] = int(said(decode, r"Recurrent state: \d+ slots of (\d+) bytes")[0])
-        row["blocks"] = int(said(decode, r"\((\d+) blocks of 16")[0])
     row["read"] = read_bandwidth(threads)
     sizes = decode_bytes.tensor_bytes(folder)
     row["file"] = sum(sizes.values())
     row["one"], row["eight"] = (decode_bytes.decode_bytes(sizes, config, batch) for batch in (1, BATCH))
     row["same"] = sum(a == b for a, b in zip(row["alone"]["tokens"], row["apart"]["tokens"]))
-    if row["slot"] != decode_bytes.state_bytes(config):
-        print(f"a state slot has {row['slot']} bytes, by the configuration {decode_bytes.state_bytes(config)}")
+    for what, found, wanted in (("a state slot", row["slot"], decode_bytes.state_bytes(config)),
+                                ("a hand-off's state", row["hand_off"]["state"], decode_bytes.state_bytes(config)),
+                                ("KV per token", row["hand_off"]["kv_token"],
+                                 decode_bytes.cache_bytes(config, cache != "auto"))):
+        if found != wanted:
+            row["hand_off"]["failed"] += 1
+            print(f"{what} has {found} bytes, by the configuration {wanted}")
     return row
 
 
@@ -179,7 +183,7 @@ def reached(row, weights, step):
 
 def lines(row):
     """(what, value) of one configuration."""
-    apart, off = row["apart"], row["hand_off"]
+    alone, apart, off = row["alone"], row["apart"], row["hand_off"]
     answers = len(apart["tokens"])
     yield "weights in the file", f"{row['file'] / 1e6:.0f} MB"
     yield "load", f"{row['load'][0]} MB in {row['load'][1]} s"
@@ -189,16 +193,16 @@ def lines(row):
     yield "recurrent state per sequence", f"{row['slot'] / 1e6:.2f} MB"
     yield f"hand-off of {PROMPTS['long'] - 1} tokens", (f"{off['bytes'] / 1e6:.2f} MB ({off['state'] / 1e6:.2f} state) "
                                                        f"in {1e3 * off['seconds']:.1f} ms")
-    yield f"TTFT, {PROMPTS['long']} tokens", f"{apart['ttft']:.2f} s (co-located {row['alone']['ttft']:.2f})"
-    yield "decode, 1 sequence", f"{apart['rate']:.1f} token/s (co-located {row['alone']['rate']:.1f})"
-    yield f"decode, {BATCH} sequences", f"{apart['batch_rate']:.1f} token/s (co-located {row['alone']['batch_rate']:.1f})"
+    yield f"TTFT, {PROMPTS['long']} tokens", f"{apart['ttft']:.2f} s (co-located {alone['ttft']:.2f})"
+    yield "decode, 1 sequence", f"{apart['rate']:.1f} token/s (co-located {alone['rate']:.1f})"
+    yield f"decode, {BATCH} sequences", f"{apart['batch_rate']:.1f} token/s (co-located {alone['batch_rate']:.1f})"
     yield "weights a step reads, 1", f"{sum(row['one']) / 1e6:.0f} MB ({row['one'][1] / 1e6:.0f} experts)"
     yield f"weights a step reads, {BATCH}", f"{sum(row['eight']) / 1e6:.0f} MB ({row['eight'][1] / 1e6:.0f} experts)"
     for name, steps, weights in (("1", apart["steps"], row["one"]), (str(BATCH), apart["batch_steps"], row["eight"])):
         median, tenth = timing.quantile(steps, 0.5), timing.quantile(steps, 0.1)
         yield f"step, {name}: median", f"{1e3 * median:.1f} ms: {reached(row, weights, median)}"
         yield f"step, {name}: fastest tenth", f"{1e3 * tenth:.1f} ms: {reached(row, weights, tenth)}"
-    yield "others' share of the CPUs", f"{100 * apart['others']:.0f} % (co-located {100 * row['alone']['others']:.0f} %)"
+    yield "other processes' CPU", f"{percent(apart['others'], 1)} (co-located {percent(alone['others'], 1)})"
 
 
 def print_table(rows):
@@ -218,23 +222,34 @@ def keep_layers(count):
     return change
 
 
+def median_step(folder, batch):
+    """Milliseconds of CPU time of a co-located step on one thread."""
+    with Servers(folder, [], 1) as servers:
+        engine = servers.engine("varied").wait_ready()
+        pid, prompts = engine.popen.pid, [prompt("batch", i) for i in range(max(batch, 2))]
+        if batch == 1:
+            answers = [timing.one(engine.port, "k31", each, SINGLE_TOKENS, pid) for each in prompts]
+        else:
+            answers = timing.together(engine.port, "k31", prompts, BATCH_TOKENS, pid)
+        steps = [step for answer in answers for step in timing.differences(answer.cpu)]
+        return 1e3 * timing.quantile(steps, 0.5)
+
+
 def vary(folder):
-    """One sequence's step under other configurations of the same weights: what it costs to read more. One thread and its
-    CPU time, which other processes on the machine distort little."""
+    """A step under other configurations of the same weights: what it costs to read more. One thread and its CPU time,
+    which other processes on the machine distort little."""
     changes = {f"{count} layers": keep_layers(count) for count in (4, 8)}
     changes |= {f"top {k}": lambda text, k=k: text.update(num_experts_per_token=k) for k in (8, 32, 64)}
     sizes, at, read = decode_bytes.tensor_bytes(folder), {}, read_bandwidth(1)
-    print(f"\n{folder.name}, co-located, 1 thread, 1 sequence after 257 tokens: weights read, CPU time of a step (median)")
-    for name, change in changes.items():
-        changed = variant(folder, name.replace(" ", "-"), change)
+    print(f"\n{folder.name}, co-located, 1 thread, after 257 tokens: weights a step reads, its CPU time (median)")
+    for name, change in [*changes.items(), (f"top 8, {BATCH} sequences", changes["top 8"])]:
+        batch = BATCH if "sequences" in name else 1
+        changed = variant(folder, name.split(",")[0].replace(" ", "-"), change)
         config = json.loads((changed / "config.json").read_text())
-        with Servers(changed, [], 1) as servers:
-            engine = servers.engine("varied").wait_ready()
-            answers = [timing.one(engine.port, "k31", prompt("batch", i), SINGLE_TOKENS, engine.popen.pid) for i in (0, 1)]
-        steps = [step for answer in answers for step in timing.differences(answer.cpu)]
-        megabytes, milliseconds = sum(decode_bytes.decode_bytes(sizes, config)) / 1e6, 1e3 * timing.quantile(steps, 0.5)
+        megabytes = sum(decode_bytes.decode_bytes(sizes, config, batch)) / 1e6
+        milliseconds = median_step(changed, batch)
         at[name] = megabytes, milliseconds
-        print(f"  {name:9} {megabytes:4.0f} MB {milliseconds:6.2f} ms {megabytes / milliseconds:5.1f} GB/s, "
+        print(f"  {name:20} {megabytes:4.0f} MB {milliseconds:6.2f} ms {megabytes / milliseconds:5.1f} GB/s, "
               f"{percent(megabytes / milliseconds, read)} of {read:.1f}", flush=True)
     for what, low, high in (("layers", "4 layers", "8 layers"), ("experts", "top 8", "top 64")):
         (mb0, ms0), (mb1, ms1) = at[low], at[high]

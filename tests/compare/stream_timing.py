@@ -31,7 +31,7 @@ def cpu_seconds(pid):
 
 
 def stream(port, model, prompt, max_tokens, answer=None, start=None, pid=None):
-    """`prompt`: token ids. Greedy, never ended by a stop token. `pid`: an engine whose CPU time is read at each token."""
+    """`prompt`: token ids. Greedy, never ended by a stop token. `pid`: the engine, to read its CPU time at each token."""
     answer = answer or Answer()
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
     try:
@@ -70,11 +70,12 @@ def one(port, model, prompt, max_tokens, pid=None):
     return answer
 
 
-def together(port, model, prompts, max_tokens):
-    """All prompts at once; times count from one start."""
+def together(port, model, prompts, max_tokens, pid=None):
+    """All prompts at once; times count from one start. CPU time is in the first answer alone."""
     answers, start = [Answer() for _ in prompts], time.monotonic()
-    threads = [threading.Thread(target=stream, args=(port, model, prompt, max_tokens, answer, start))
-               for prompt, answer in zip(prompts, answers)]
+    threads = [threading.Thread(target=stream,
+                                args=(port, model, prompt, max_tokens, answer, start, None if at else pid))
+               for at, (prompt, answer) in enumerate(zip(prompts, answers))]
     for thread in threads:
         thread.start()
     for thread in threads:
