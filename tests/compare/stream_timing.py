@@ -31,7 +31,7 @@ def cpu_seconds(pid):
 
 
 def stream(port, model, prompt, max_tokens, answer=None, start=None, pid=None):
-    """`prompt`: token ids. Greedy, never ended by a stop token. `pid`: the engine, to read its CPU time at each token."""
+    """`prompt`: token ids. Greedy, never ended by a stop token. `pid`: the engine whose CPU time each token reads."""
     answer = answer or Answer()
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
     try:
