@@ -31,7 +31,7 @@ SHAPE = {"layers": 12, "full-attention-period": 4, "dense-layers": 1, "hidden": 
          "experts": 160, "experts-per-token": 8, "shared-experts": 2, "moe-intermediate": 512, "routed-hidden": 512,
          "attn-res-block": 4, "index-heads": 8, "index-head-dim": 128, "index-topk": 512}
 CACHES = {"auto": [], "fp8": ["--kv-cache-dtype", "fp8", "--attention-config", '{"indexer_kv_dtype": "fp8"}']}
-PROMPTS = {"short": 513, "long": 1025, "batch": 257}  # a hand-off carries all but the last token: whole blocks
+PROMPTS = {"short": 513, "long": 1025, "batch": 257}
 SINGLE_TOKENS, BATCH, BATCH_TOKENS = 96, 8, 48
 KV_MEMORY = 256 << 20
 
@@ -140,7 +140,7 @@ def hand_off(prefill, decode, port):
     per_token = (found["long"][0] - found["short"][0]) / tokens
     failed = sum(harness.metric(decode.port, name) for name in (
         "vllm:mooncake_num_failed_transfers", "baton:kv_transfer_failures_total", "baton:last_token_mismatches_total"))
-    return {"kv_token": per_token, "state": found["long"][0] - per_token * (PROMPTS["long"] - 1),
+    return {"kv_token": per_token, "state": found["long"][0] - per_token * PROMPTS["long"],
             "bytes": found["long"][0], "seconds": found["long"][1], "failed": failed}
 
 
@@ -191,7 +191,7 @@ def lines(row):
     yield "failed or differing hand-offs", f"{off['failed']:.0f}"
     yield "KV per token", f"{off['kv_token']:.0f} B"
     yield "recurrent state per sequence", f"{row['slot'] / 1e6:.2f} MB"
-    yield f"hand-off of {PROMPTS['long'] - 1} tokens", (f"{off['bytes'] / 1e6:.2f} MB ({off['state'] / 1e6:.2f} state) "
+    yield f"hand-off of {PROMPTS['long']} tokens", (f"{off['bytes'] / 1e6:.2f} MB ({off['state'] / 1e6:.2f} state) "
                                                        f"in {1e3 * off['seconds']:.1f} ms")
     yield f"TTFT, {PROMPTS['long']} tokens", f"{apart['ttft']:.2f} s (co-located {alone['ttft']:.2f})"
     yield "decode, 1 sequence", f"{apart['rate']:.1f} token/s (co-located {alone['rate']:.1f})"
