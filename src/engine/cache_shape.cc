@@ -16,8 +16,6 @@ std::optional<DType> parse_cache_dtype(std::string_view name) {
   return dtype && std::ranges::find(kStored, *dtype) != std::end(kStored) ? dtype : std::nullopt;
 }
 
-bool is_quantised(DType dtype) { return dtype == DType::kF8E4M3 || dtype == DType::kI8; }
-
 Result<void> resolve_dtype(std::string& name, DType automatic, std::string_view flag) {
   const auto dtype = name == "auto" ? automatic : parse_cache_dtype(name);
   if (!dtype) {
@@ -64,15 +62,6 @@ Result<void> resolve_cache_dtypes(EngineConfig& config, const models::Model& mod
   BATON_TRY(resolve_dtype(config.kv_cache_dtype, model.native_cache_dtype(), "--kv-cache-dtype"));
   const auto main = *parse_cache_dtype(config.kv_cache_dtype);
   BATON_TRY(resolve_dtype(config.indexer_cache_dtype, main, "--attention-config.indexer_kv_dtype"));
-  const auto needs = model.cache_needs();
-  const bool has_keys_values =
-      std::ranges::any_of(needs.paged, [](const auto& entry) { return entry.kind == PagedKind::kKeysValues; });
-  if (has_keys_values && is_quantised(main)) {
-    return fail(Code::kInvalidArgument,
-                "--kv-cache-dtype {}: this model keeps keys and values per head, which are stored as auto, bfloat16, "
-                "float16 or float32; fp8 and int8 are for models with multi-head latent attention",
-                config.kv_cache_dtype);
-  }
   return {};
 }
 

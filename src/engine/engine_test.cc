@@ -358,7 +358,7 @@ TEST_F(MakeEngine, RefusesWhatCantWork) {
   EXPECT_EQ(refusal(Harness::small_config()), "accepted");
   EXPECT_THAT(refusal(with([](Config c) { c.max_model_len = 5000; })), HasSubstr("derived max_model_len (4096)"));
   EXPECT_THAT(refusal(with([](Config c) { c.max_num_batched_tokens = 4; })), HasSubstr("max_num_batched_tokens (4)"));
-  EXPECT_THAT(refusal(with([](Config c) { c.kv_cache_dtype = "fp8"; })), HasSubstr("--kv-cache-dtype fp8"));
+  EXPECT_THAT(refusal(with([](Config c) { c.kv_cache_dtype = "int4"; })), HasSubstr("--kv-cache-dtype int4"));
   EXPECT_THAT(refusal(with([](Config c) { c.block_size = 0; })), HasSubstr("--block-size"));
   EXPECT_THAT(refusal(with([](Config c) { c.memory_utilization = 1.5; })), HasSubstr("(0, 1]"));
   EXPECT_THAT(refusal(with([](Config c) { c.eos_token_ids = {97}; })), HasSubstr("end token 97"));

@@ -74,17 +74,6 @@ TEST(EngineState, TooLittleMemoryForTwoSlotsIsSaid) {
   EXPECT_NE(made.error().message().find("--state-cache-memory-bytes"), std::string::npos) << made.error().message();
 }
 
-TEST(EngineState, CacheDtypesThatKeysAndValuesCantHaveAreRefused) {
-  ComputePool pool({.threads = 1, .spin_us = 0});
-  for (const std::string dtype : {"fp8", "int8"}) {
-    auto config = Harness::small_config();
-    config.kv_cache_dtype = dtype;
-    const auto made = make_engine(config, make_fake_model({}), {.pool = &pool});
-    ASSERT_FALSE(made);
-    EXPECT_NE(made.error().message().find("--kv-cache-dtype"), std::string::npos) << made.error().message();
-  }
-}
-
 class EngineStateHandoff : public ::testing::Test {
  protected:
   void start(EngineConfig decode = Harness::small_config(), EngineConfig prefill = Harness::small_config()) {

@@ -14,6 +14,8 @@ import time
 
 # family, scheme of `baton quantize`, cache dtype, indexer's cache dtype
 ROWS = [
+    ("llama", "", "fp8", "auto"),
+    ("llama", "w8a8-dynamic", "int8", "auto"),
     ("deepseek_v3", "", "auto", "auto"),
     ("deepseek_v3", "", "fp8", "auto"),
     ("deepseek_v3", "fp8-block", "int8", "auto"),

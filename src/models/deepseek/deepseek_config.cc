@@ -59,6 +59,10 @@ Result<void> check_indexer(const IndexerConfig& indexer, const std::string& wher
     return fail(Code::kInvalidArgument, "{}: the indexer's {} rotary dimensions of a head of {} must be even and fit",
                 where, indexer.rope_dim, indexer.dim);
   }
+  if (indexer.pool > 16 || (indexer.pool & (indexer.pool - 1)) != 0 || indexer.top_k % indexer.pool != 0) {
+    return fail(Code::kUnimplemented, "{}: index_kpool {} must be 1, 2, 4, 8 or 16, and divide index_topk {}", where,
+                indexer.pool, indexer.top_k);
+  }
   return {};
 }
 
@@ -75,9 +79,9 @@ std::string DeepseekConfig::canonical_text() const {
                         kda->gate_lower_bound.value_or(0));
   }
   if (indexer) {
-    text += fmt::format("indexer heads={} dim={} top_k={} rope={} pairing={} norm={}\n", indexer->heads, indexer->dim,
-                        indexer->top_k, indexer->rope_dim, static_cast<int>(indexer->pairing),
-                        static_cast<int>(indexer->key_norm));
+    text += fmt::format("indexer heads={} dim={} top_k={} rope={} pairing={} norm={} pool={}\n", indexer->heads,
+                        indexer->dim, indexer->top_k, indexer->rope_dim, static_cast<int>(indexer->pairing),
+                        static_cast<int>(indexer->key_norm), indexer->pool);
   }
   if (moe) text += moe_text(*moe) + "\n";
   if (situ) text += fmt::format("situ beta={} linear_beta={}\n", situ->beta, situ->linear_beta);

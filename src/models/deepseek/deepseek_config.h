@@ -49,6 +49,10 @@ struct IndexerConfig {
   int rope_dim = 0;  // the first of a head's entries; 0: no rotary positions
   kernels::RopePairing pairing = kernels::RopePairing::kHalfSplit;
   IndexKeyNorm key_norm = IndexKeyNorm::kLayer;
+  int pool = 1;  // tokens that have one key together; top_k is a multiple of it
+
+  // Of a token in the cache: its key and, with pools, its gate.
+  int stored_dim() const { return pool > 1 ? 2 * dim : dim; }
 };
 
 struct MoeConfig {

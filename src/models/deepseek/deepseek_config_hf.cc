@@ -171,8 +171,10 @@ void read_indexer(ConfigReader& reader, const nlohmann::json& object, DeepseekCo
     indexer.key_norm = IndexKeyNorm::kLayer;
   else if (!norm.empty())
     reader.refuse(Code::kInvalidArgument, "index_k_norm is \"{}\"; it may be layer, rms or none", norm);
-  if (reader.positive_or("index_kpool", 1) != 1) {
-    reader.refuse(Code::kUnimplemented, "index_kpool is set; pooled indexer keys are not in this version");
+  indexer.pool = static_cast<int>(reader.positive_or("index_kpool", 1, 1024));
+  if (!reader.flag_or("index_kpool_always_select_tail", true)) {
+    reader.refuse(Code::kUnimplemented,
+                  "index_kpool_always_select_tail is false; this version always selects the tail");
   }
   // GLM 5 (transformers' GlmMoeDsa): the first layers have their own, then every index_topk_freq-th; counted over the
   // full-attention layers.

@@ -210,6 +210,15 @@ class DeepseekModel::Loader {
       BATON_TRY_ASSIGN(weights.k_norm_bias, values(name + "k_norm.bias"));
     }
     BATON_TRY_ASSIGN(weights.head_weights, float_linear(name + "weights_proj"));
+    if (config_.indexer->pool > 1) {
+      const std::string gate = name + "index_kpool_compress_gate";
+      BATON_TRY_ASSIGN(const auto rows, values(gate));
+      BATON_TRY_ASSIGN(auto packed,
+                       loader_.reserve_floats(gate, 1, config_.indexer->dim, config_.hidden, tensor::DType::kF32));
+      BATON_TRY(loader_.fill_floats(rows, packed.front()));
+      weights.pool_gate = Linear{.weight = std::move(packed.front()), .bias = {}};
+      BATON_TRY_ASSIGN(weights.pool_bias, values(name + "index_kpool_compress_ape"));
+    }
     return weights;
   }
 

@@ -74,7 +74,7 @@ CacheNeeds DeepseekModel::cache_needs() const {
     needs.paged.push_back(
         {.kind = kernels::PagedKind::kLatent, .dim = config_.mla.kv_lora_rank, .rope_dim = config_.mla.rope_dim});
     if (layer.indexer == IndexerRole::kOwn) {
-      needs.paged.push_back({.kind = kernels::PagedKind::kIndexKeys, .dim = config_.indexer->dim});
+      needs.paged.push_back({.kind = kernels::PagedKind::kIndexKeys, .dim = config_.indexer->stored_dim()});
     }
   }
   if (config_.kda) {

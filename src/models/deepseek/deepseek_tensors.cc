@@ -110,6 +110,9 @@ class TableWriter {
     if (x.key_norm != IndexKeyNorm::kNone) vector(name + "k_norm", x.dim);
     if (x.key_norm == IndexKeyNorm::kLayer) exact(name + "k_norm.bias", {x.dim});
     matrix(name + "weights_proj", x.heads, config_.hidden);
+    if (x.pool == 1) return;
+    exact(name + "index_kpool_compress_gate", {x.dim, config_.hidden});
+    exact(name + "index_kpool_compress_ape", {x.pool, x.dim});
   }
 
   void ffn(const std::string& name, int64_t intermediate) {

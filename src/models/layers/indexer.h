@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,6 +22,9 @@ struct IndexerWeights {
   Linear k;                                // [dim, hidden]
   std::vector<float> k_norm, k_norm_bias;  // [dim]; empty without a norm (a bias)
   Linear head_weights;                     // [heads, hidden], fp32
+  // With pools: what weighs a token's key among those of its pool (transformers' glm5_next).
+  std::optional<Linear> pool_gate;  // [dim, hidden], fp32
+  std::vector<float> pool_bias;     // [pool, dim]
 };
 
 struct IndexerStep {
