@@ -139,9 +139,18 @@ void read_kda(ConfigReader& reader, DeepseekConfig& config) {
 
 // A key that says something of the indexer and isn't read would change the answer silently: it is refused.
 void refuse_unknown_index_keys(ConfigReader& reader, const nlohmann::json& object) {
-  constexpr std::array<std::string_view, 10> kRead{
-      "index_n_heads", "index_head_dim",          "index_topk",  "index_topk_freq",         "index_skip_topk_offset",
-      "index_k_norm",  "index_dsa_use_layernorm", "index_kpool", "indexer_rope_interleave", "indexer_types",
+  constexpr std::array<std::string_view, 11> kRead{
+      "index_n_heads",
+      "index_head_dim",
+      "index_topk",
+      "index_topk_freq",
+      "index_skip_topk_offset",
+      "index_k_norm",
+      "index_dsa_use_layernorm",
+      "index_kpool",
+      "indexer_rope_interleave",
+      "indexer_types",
+      "index_kpool_always_select_tail",
   };
   for (const auto& [key, value] : object.items()) {
     if (!key.starts_with("index") || value.is_null() || std::ranges::find(kRead, key) != kRead.end()) continue;
