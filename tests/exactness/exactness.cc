@@ -20,6 +20,7 @@ using engine::KvRole;
 struct Run {
   std::string model_path;
   std::string kv_cache_dtype = "auto", indexer_cache_dtype = "auto";
+  std::string only;  // columns whose names hold this; empty: all
   bool keeps_state = false;
   std::vector<EngineRequest> requests;
   Traces expected;
@@ -56,6 +57,7 @@ void report(Run& run, const std::string& name, const Traces& traces, const std::
 // Starts an engine, gives it to `body`, and reports what that returns.
 bool column(Run& run, const std::string& name, const EngineSetup& setup,
             const std::function<Traces(engine::Engine&)>& body, const std::string& note = "") {
+  if (name.find(run.only) == std::string::npos) return true;
   auto started = start_engine(setup);
   if (!started) {
     fmt::print("{:<34} {}\n", name, started.error().to_string());
@@ -152,6 +154,7 @@ Traces run_disaggregated(engine::Engine& prefill, engine::Engine& decode, const 
 
 void run_disaggregated_column(Run& run, const std::string& transport) {
   const std::string name = fmt::format("P and D over {}", transport);
+  if (name.find(run.only) == std::string::npos) return;
   EngineSetup prefill = setup_of(run);
   prefill.config.kv_transfer = {.role = KvRole::kProducer, .engine_id = "p", .transport = transport};
   EngineSetup decode = setup_of(run);
@@ -172,6 +175,8 @@ void run_disaggregated_column(Run& run, const std::string& transport) {
 // Unseeded requests draw their seed in the hand-off; here P draws, and the same request alone with that seed must
 // agree.
 void run_unseeded_hand_off(Run& run) {
+  const std::string name = "unseeded, P drew the seed";
+  if (name.find(run.only) == std::string::npos) return;
   std::vector<EngineRequest> unseeded = run.requests;
   for (auto& request : unseeded) {
     request.sampling.temperature = 1;
@@ -194,8 +199,7 @@ void run_unseeded_hand_off(Run& run) {
   replay.failures = 0;
   replay.requests = unseeded;
   replay.expected = run_together(*alone->engine, unseeded);
-  report(replay, "unseeded, P drew the seed", traces,
-         fmt::format("(last_token_id mismatches: {})", d->engine->stats().last_token_mismatches));
+  report(replay, name, traces, fmt::format("(last_token_id mismatches: {})", d->engine->stats().last_token_mismatches));
   run.failures += replay.failures;
 }
 
@@ -234,11 +238,12 @@ int run_all(Run run, int request_count) {
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    fmt::print(stderr, "usage: exactness MODEL [REQUESTS [KV_CACHE_DTYPE [INDEXER_DTYPE]]]\n");
+    fmt::print(stderr, "usage: exactness MODEL [REQUESTS [KV_CACHE_DTYPE [INDEXER_DTYPE [ONLY]]]]\n");
     return 2;
   }
   baton::exactness::Run run{.model_path = argv[1]};
   if (argc > 3) run.kv_cache_dtype = argv[3];
   if (argc > 4) run.indexer_cache_dtype = argv[4];
+  if (argc > 5) run.only = argv[5];
   return baton::exactness::run_all(std::move(run), argc > 2 ? std::atoi(argv[2]) : 200);
 }
