@@ -178,11 +178,10 @@ Result<MatrixSource> microscaled(const MatrixParts& parts, const TensorEntry& we
 
 std::unexpected<Status> contradicted(const Checkpoint& checkpoint, std::string_view quantization,
                                      std::string_view found) {
-  return fail(
-      Code::kInvalidArgument,
-      "{}: quantization \"{}\" was asked for, but the checkpoint is {}; leave it out, or make another checkpoint "
-      "with `baton quantize`",
-      checkpoint.path(), quantization, found);
+  return fail(Code::kInvalidArgument,
+              "{}: quantization \"{}\" was asked for, but {}; leave it out, or make another checkpoint "
+              "with `baton quantize`",
+              checkpoint.path(), quantization, found);
 }
 
 }  // namespace
@@ -202,13 +201,14 @@ Result<WeightFormats> WeightFormats::open(const Checkpoint& checkpoint, std::str
     if (quantization == "ascend") {
       return fail(Code::kInvalidArgument, "{}: a GGUF file has no {}", checkpoint.path(), kDescriptionName);
     }
-    return contradicted(checkpoint, quantization, "a GGUF file, whose tensors say their formats");
+    return contradicted(checkpoint, quantization, "this is a GGUF file, whose tensors say their formats");
   }
   BATON_TRY_ASSIGN(formats.method_, read_quantization_config(checkpoint.config(), checkpoint.path() + "/config.json"));
   const bool packed = formats.method_ == QuantMethod::kPackedInt4 || formats.method_ == QuantMethod::kPackedMxfp4;
   if ((quantization == "fp8" && formats.method_ != QuantMethod::kFp8Block) ||
       (quantization == "compressed-tensors" && !packed) || quantization == "gguf") {
-    return contradicted(checkpoint, quantization, quant_method_text(formats.method_));
+    return contradicted(checkpoint, quantization,
+                        fmt::format("config.json says {}", quant_method_text(formats.method_)));
   }
   if (quantization != "ascend") quantization = "";  // it holds
   const std::string path = (std::filesystem::path(checkpoint.path()) / kDescriptionName).string();

@@ -364,8 +364,8 @@ TEST(WeightFormErrors, AQuantizationThatTheCheckpointDoesNotHaveIsRefused) {
   EXPECT_EQ(found("mxfp4", kMxfp4, "compressed-tensors"), "found");
   EXPECT_THAT(
       found("int4", kInt4, "fp8"),
-      AllOf(HasSubstr("quantization \"fp8\" was asked for, but the checkpoint is int4"), HasSubstr("leave it out")));
-  EXPECT_THAT(found("fp8", kFp8, "compressed-tensors"), HasSubstr("the checkpoint is fp8 in blocks"));
+      AllOf(HasSubstr("quantization \"fp8\" was asked for, but config.json says int4"), HasSubstr("leave it out")));
+  EXPECT_THAT(found("fp8", kFp8, "compressed-tensors"), HasSubstr("config.json says fp8 in blocks"));
   EXPECT_THAT(found("fp8", kFp8, "gguf"), HasSubstr("quantization \"gguf\" was asked for"));
 }
 
