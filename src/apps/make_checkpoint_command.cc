@@ -12,6 +12,9 @@
 namespace baton::apps {
 namespace {
 
+constexpr int kThreadsMax = 1024;
+constexpr int64_t kShardMbMax = 1'000'000'000;
+
 using weights::CheckpointArch;
 using weights::CheckpointSizes;
 
@@ -32,6 +35,8 @@ Result<weights::MakeCheckpointOptions> to_options(const MakeFlags& flags) {
   const auto dtype = tensor::parse_dtype(flags.dtype);
   if (!dtype) return fail(Code::kInvalidArgument, "--dtype \"{}\" is not f32, f16 or bf16", flags.dtype);
   if (flags.shard_mb < 1) return fail(Code::kInvalidArgument, "--shard-mb must be at least 1");
+  if (flags.shard_mb > kShardMbMax)
+    return fail(Code::kInvalidArgument, "--shard-mb is {}; at most {}", flags.shard_mb, kShardMbMax);
   weights::MakeCheckpointOptions options{
       .arch = *arch,
       .sizes = flags.like == "published" ? weights::published_sizes(*arch) : weights::tiny_sizes(*arch),
@@ -76,7 +81,9 @@ int make_checkpoint_command(int argc, char** argv) {
   app.add_option("--seed", flags.seed, "Other seeds, other weights")->capture_default_str();
   app.add_option("--shard-mb", flags.shard_mb, "Megabytes of weights after which a new file begins")
       ->capture_default_str();
-  app.add_option("--threads", flags.threads, "Threads; 0 is as many as there are cores")->capture_default_str();
+  app.add_option("--threads", flags.threads, "Threads; 0 is as many as there are cores")
+      ->check(CLI::Range(0, kThreadsMax))
+      ->capture_default_str();
   const auto fields = weights::checkpoint_size_fields();
   flags.sizes.assign(fields.size(), kUnset);
   for (size_t i = 0; i < fields.size(); ++i) {

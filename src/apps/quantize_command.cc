@@ -13,6 +13,9 @@
 namespace baton::apps {
 namespace {
 
+constexpr int kThreadsMax = 1024;
+constexpr int64_t kShardMbMax = 1'000'000'000;
+
 struct QuantizeFlags {
   std::string in, out, scheme, input_scale_from;
   float input_range = 8;
@@ -34,6 +37,8 @@ Result<void> run(const QuantizeFlags& flags) {
     return fail(Code::kInvalidArgument, "--scheme \"{}\" is not one of {}", flags.scheme, weights::quant_scheme_list());
   }
   if (flags.shard_mb < 1) return fail(Code::kInvalidArgument, "--shard-mb must be at least 1");
+  if (flags.shard_mb > kShardMbMax)
+    return fail(Code::kInvalidArgument, "--shard-mb is {}; at most {}", flags.shard_mb, kShardMbMax);
   weights::QuantizeOptions options{.scheme = *scheme,
                                    .shard_bytes = flags.shard_mb * 1'000'000,
                                    .inputs = {},
@@ -76,7 +81,9 @@ int quantize_command(int argc, char** argv) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--shard-mb", flags.shard_mb, "Megabytes after which a new file begins")->capture_default_str();
-  app.add_option("--threads", flags.threads, "Threads; 0 is as many as there are cores")->capture_default_str();
+  app.add_option("--threads", flags.threads, "Threads; 0 is as many as there are cores")
+      ->check(CLI::Range(0, kThreadsMax))
+      ->capture_default_str();
   app.footer(kFooter);
   std::vector<std::string> arguments(argv, argv + argc);
   std::reverse(arguments.begin(), arguments.end());

@@ -1,6 +1,6 @@
 #include "models/config_reader.h"
 
-#include <cmath>
+#include <cfloat>
 
 namespace baton::models {
 
@@ -44,8 +44,9 @@ double ConfigReader::positive_real_or(std::string_view key, double fallback) {
   const nlohmann::json* value = find(key);
   if (value == nullptr) return fallback;
   const double number = value->is_number() ? value->get<double>() : 0;
-  if (std::isfinite(number) && number > 0) return number;
-  wrong_type(key, "a number above 0", *value);
+  // It ends up as a float in every kernel, where it must be neither 0 nor infinite.
+  if (number >= FLT_MIN && number <= FLT_MAX) return number;
+  wrong_type(key, "a number above 0 that fits fp32", *value);
   return 1;
 }
 

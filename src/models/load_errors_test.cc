@@ -76,6 +76,8 @@ TEST(LoadErrors, AWrongConfigurationNamesItsKey) {
   EXPECT_THAT(message({{"num_key_value_heads", 3}}), HasSubstr("not a multiple"));
   EXPECT_THAT(message({{"head_dim", 7}}), HasSubstr("must be even"));
   EXPECT_THAT(message({{"rms_norm_eps", 0}}), HasSubstr("rms_norm_eps"));
+  EXPECT_THAT(message({{"rms_norm_eps", 1e39}}), HasSubstr("rms_norm_eps must be a number above 0 that fits fp32"));
+  EXPECT_THAT(message({{"rms_norm_eps", 1e-60}}), HasSubstr("rms_norm_eps"));
   EXPECT_THAT(message({{"hidden_act", "gelu"}}), HasSubstr("hidden_act"));
   EXPECT_THAT(message({{"sliding_window", 4096}}), HasSubstr("sliding_window"));
   EXPECT_THAT(message({{"quantization_config", {{"quant_method", "awq"}}}}), HasSubstr("quantization_config"));

@@ -1,6 +1,7 @@
 #include "models/weight_loader.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 
@@ -49,6 +50,17 @@ float to_float(const std::byte* data, DType dtype, int64_t index) {
   uint16_t half;
   std::memcpy(&half, data + index * 2, 2);
   return dtype == DType::kF16 ? tensor::f16_to_float(half) : tensor::bf16_to_float(half);
+}
+
+// A number that is none would pass unseen where results only choose: a router's or an indexer's NaN loses every
+// comparison, and the answer is wrong without a sign.
+Result<void> check_finite(std::span<const float> values, std::string_view file, std::string_view tensor) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (std::isfinite(values[i])) continue;
+    return fail(Code::kDataLoss, "{}: tensor {}: element {} is {}; every element must be finite", file, tensor, i,
+                values[i]);
+  }
+  return {};
 }
 
 Result<void> check_range(const weights::Checkpoint& checkpoint, const weights::MatrixSource& source, int64_t begin,
@@ -191,6 +203,7 @@ Result<std::vector<float>> WeightLoader::dense_rows(const std::string& name, int
   if (const auto made = from.dequantize_rows(begin, count, values.data()); !made) {
     return fail(made.error().with_context(checkpoint_.file_path(*from.parts.front())));
   }
+  BATON_TRY(check_finite(values, checkpoint_.file_path(*from.parts.front()), from.name));
   finished(from, begin, count);
   return values;
 }
@@ -199,6 +212,21 @@ Result<PackedMatrix> WeightLoader::float_matrix(const std::string& name) {
   BATON_TRY_ASSIGN(const auto shape, matrix_shape(name));
   BATON_TRY_ASSIGN(const auto rows, dense_rows(name, 0, shape.first));
   return pack_floats(name, rows, shape.first, shape.second, DType::kF32);
+}
+
+Result<PackedMatrix> WeightLoader::finite_matrix(const std::string& name) {
+  BATON_TRY_ASSIGN(const weights::MatrixSource from, source(name, weights::Values::kRead));
+  constexpr int64_t kRowsAtOnce = 256;
+  std::vector<float> values(static_cast<size_t>(std::min(kRowsAtOnce, from.rows) * from.columns));
+  for (int64_t row = 0; row < from.rows; row += kRowsAtOnce) {
+    const int64_t count = std::min(kRowsAtOnce, from.rows - row);
+    const std::string& file = checkpoint_.file_path(*from.parts.front());
+    if (const auto made = from.dequantize_rows(row, count, values.data()); !made) {
+      return fail(made.error().with_context(file));
+    }
+    BATON_TRY(check_finite(std::span(values).first(static_cast<size_t>(count * from.columns)), file, from.name));
+  }
+  return matrix(name);
 }
 
 Result<DType> WeightLoader::dense_dtype(const std::string& name) {
@@ -252,6 +280,7 @@ Result<std::vector<float>> WeightLoader::vector(const std::string& name) {
   }
   std::vector<float> values(static_cast<size_t>(tensor.bytes / tensor::dtype_info(dtype).block_bytes));
   for (size_t i = 0; i < values.size(); ++i) values[i] = to_float(tensor.data, dtype, static_cast<int64_t>(i));
+  BATON_TRY(check_finite(values, checkpoint_.file_path(tensor), name));
   bytes_held_ += static_cast<int64_t>(values.size() * sizeof(float));
   checkpoint_.release(tensor);
   finished(tensor.bytes);

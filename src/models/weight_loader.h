@@ -42,13 +42,15 @@ class WeightLoader {
   Result<kernels::PackedMatrix> tree_matrix_rows(const std::string& name, int64_t unit, int64_t begin, int64_t count);
   // Matrices of one shape and format in one allocation: a layer's experts. Their K is never split over ranks.
   Result<std::vector<kernels::PackedMatrix>> matrices(std::span<const MatrixPart> parts);
-  // Rows of a matrix in any form, as fp32: [count, in].
+  // Rows of a matrix in any form, as fp32: [count, in]. A value that is not finite is an error, here and below.
   Result<std::vector<float>> dense_rows(const std::string& name, int64_t begin, int64_t count);
   // f32, f16 or bf16 of any shape, flattened, as fp32.
   Result<std::vector<float>> vector(const std::string& name);
   // A small matrix [out, in] that is multiplied in fp32 whatever it is stored as: a router, whose choices depend on the
   // last bits of its scores.
   Result<kernels::PackedMatrix> float_matrix(const std::string& name);
+  // The same as matrix(), each value seen to be finite first: for an indexer's, whose products only choose.
+  Result<kernels::PackedMatrix> finite_matrix(const std::string& name);
   // For a matrix that is taken apart by dense_rows: the plain format that its parts keep (f32 for f32; else bf16), room
   // for `count` parts in one allocation, and a part's values from fp32.
   Result<tensor::DType> dense_dtype(const std::string& name);

@@ -154,6 +154,32 @@ TEST(WeightLoader, ANanScaleEndsTheLoadWithFileTensorAndRow) {
                     HasSubstr("5")));
 }
 
+// Where results only choose, a NaN would change the answer and never show.
+TEST(WeightLoader, AValueThatIsNoNumberIsNamedWhereItWouldPassUnseen) {
+  std::vector<float> values(40 * 32, 0.5f);
+  values[39 * 32 + 7] = std::nanf("");
+  std::vector<float> infinite{1, 2, HUGE_VALF};
+  const Changed folder([&](auto& tensors) {
+    tensors.push_back({"gate.weight", tensor::DType::kF32, {40, 32}, std::as_bytes(std::span(values))});
+    tensors.push_back({"bias", tensor::DType::kF32, {3}, std::as_bytes(std::span(infinite))});
+  });
+  ComputePool pool({.threads = 1});
+  const LoadOptions options;
+  const auto checkpoint = folder.open();
+  WeightLoader loader(*checkpoint, options, pool);
+  const auto named = AllOf(HasSubstr("model.safetensors: tensor gate.weight: element 1255 is nan"));
+  EXPECT_THAT(loader.finite_matrix("gate.weight").error().message(), named);
+  EXPECT_THAT(loader.float_matrix("gate.weight").error().message(), named);
+  EXPECT_THAT(loader.vector("bias").error().message(), HasSubstr("tensor bias: element 2 is inf"));
+  values[39 * 32 + 7] = 0;
+  const Changed sound([&](auto& tensors) {
+    tensors.push_back({"gate.weight", tensor::DType::kF32, {40, 32}, std::as_bytes(std::span(values))});
+  });
+  const auto opened = sound.open();
+  WeightLoader again(*opened, options, pool);
+  EXPECT_TRUE(again.finite_matrix("gate.weight").has_value());
+}
+
 TEST(TensorTable, AMatrixMayHaveAnyFormAndItsPartsBelongToIt) {
   const auto outcome = [](const std::function<void(std::vector<weights::TensorSource>&)>& change, int64_t columns) {
     const Changed folder(change);

@@ -1,6 +1,7 @@
 #include "server/request_fields.h"
 
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
 #include <limits>
 
@@ -248,21 +249,39 @@ Parsed<std::vector<TokenId>> get_token_ids(const Json& object, const char* name,
   return ids;
 }
 
-SamplingDefaults SamplingDefaults::from_generation_config(const nlohmann::json& config) {
+Result<SamplingDefaults> SamplingDefaults::from_generation_config(const nlohmann::json& config) {
   SamplingDefaults defaults;
-  const auto number = [&](const char* name, std::optional<double>& into) {
-    if (const auto it = config.find(name); it != config.end() && it->is_number()) into = it->get<double>();
+  Result<void> sound;
+  const auto find = [&](const char* name) -> const nlohmann::json* {
+    const auto it = config.find(name);
+    return it == config.end() || it->is_null() ? nullptr : &*it;
   };
-  const auto integer = [&](const char* name, std::optional<int64_t>& into) {
-    if (const auto it = config.find(name); it != config.end() && it->is_number_integer()) into = it->get<int64_t>();
+  const auto refuse = [&](const char* name, std::string_view wanted, const nlohmann::json& value) {
+    sound = fail(Code::kInvalidArgument, "{} must be {}, not {}", name, wanted,
+                 value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace).substr(0, 80));
   };
-  if (!config.is_object()) return defaults;
-  number("temperature", defaults.temperature);
-  number("top_p", defaults.top_p);
-  number("min_p", defaults.min_p);
-  number("repetition_penalty", defaults.repetition_penalty);
-  integer("top_k", defaults.top_k);
-  integer("max_new_tokens", defaults.max_new_tokens);
+  const auto number = [&](const char* name, std::string_view wanted, std::optional<double>& into, auto&& allowed) {
+    const nlohmann::json* value = find(name);
+    if (value == nullptr) return;
+    if (!value->is_number() || !allowed(value->get<double>())) return refuse(name, wanted, *value);
+    into = value->get<double>();
+  };
+  const auto integer = [&](const char* name, int64_t least, std::optional<int64_t>& into) {
+    const nlohmann::json* value = find(name);
+    if (value == nullptr) return;
+    const bool fits = value->is_number_integer() && *value >= least && *value <= INT32_MAX;
+    if (!fits) return refuse(name, fmt::format("an integer from {} to {}", least, INT32_MAX), *value);
+    into = value->get<int64_t>();
+  };
+  if (!config.is_object()) return fail(Code::kInvalidArgument, "must be a JSON object, not {}", config.type_name());
+  number("temperature", "a number from 0", defaults.temperature, [](double x) { return x >= 0 && x <= FLT_MAX; });
+  number("top_p", "a number above 0, at most 1", defaults.top_p, [](double x) { return x > 0 && x <= 1; });
+  number("min_p", "a number from 0 to 1", defaults.min_p, [](double x) { return x >= 0 && x <= 1; });
+  number("repetition_penalty", "a number above 0", defaults.repetition_penalty,
+         [](double x) { return x >= FLT_MIN && x <= FLT_MAX; });
+  integer("top_k", -1, defaults.top_k);
+  integer("max_new_tokens", 1, defaults.max_new_tokens);
+  BATON_TRY(sound);
   return defaults;
 }
 

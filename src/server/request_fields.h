@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/status.h"
 #include "engine/engine.h"
 #include "server/errors.h"
 #include "text/tokenizer.h"
@@ -38,7 +39,8 @@ struct SamplingDefaults {
   std::optional<double> temperature, top_p, min_p, repetition_penalty;
   std::optional<int64_t> top_k;
   std::optional<int64_t> max_new_tokens;
-  static SamplingDefaults from_generation_config(const nlohmann::json& config);
+  // A value that no request could ask for is an error that names its key.
+  static Result<SamplingDefaults> from_generation_config(const nlohmann::json& config);
 };
 
 struct RequestLimits {

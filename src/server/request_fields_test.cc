@@ -32,12 +32,29 @@ TEST(RequestFields, DefaultsAreVllms) {
 }
 
 TEST(RequestFields, TheRequestBeatsTheGenerationConfig) {
-  const auto defaults = SamplingDefaults::from_generation_config({{"temperature", 0.6}, {"top_p", 0.9}, {"top_k", 20}});
+  const auto defaults =
+      SamplingDefaults::from_generation_config({{"temperature", 0.6}, {"top_p", 0.9}, {"top_k", 20}}).value();
   const auto fields = parse({{"temperature", 0.2}, {"top_p", nullptr}}, defaults);
   ASSERT_TRUE(fields.has_value());
   EXPECT_FLOAT_EQ(fields->sampling.temperature, 0.2f);
   EXPECT_FLOAT_EQ(fields->sampling.top_p, 0.9f);
   EXPECT_EQ(fields->sampling.top_k, 20);
+}
+
+TEST(RequestFields, AGenerationConfigThatNoRequestCouldAskForIsRefusedByName) {
+  const auto error_of = [](nlohmann::json config) {
+    const auto defaults = SamplingDefaults::from_generation_config(config);
+    return defaults ? std::string("read") : defaults.error().message();
+  };
+  EXPECT_EQ(error_of({{"temperature", 0}, {"top_p", 1}, {"top_k", nullptr}, {"pad_token_id", "x"}}), "read");
+  EXPECT_THAT(error_of({{"temperature", "hot"}}), HasSubstr("temperature must be a number from 0, not \"hot\""));
+  EXPECT_THAT(error_of({{"temperature", 1e300}}), HasSubstr("temperature"));
+  EXPECT_THAT(error_of({{"top_p", 0}}), HasSubstr("top_p must be a number above 0, at most 1, not 0"));
+  EXPECT_THAT(error_of({{"min_p", -0.1}}), HasSubstr("min_p"));
+  EXPECT_THAT(error_of({{"repetition_penalty", 0}}), HasSubstr("repetition_penalty must be a number above 0, not 0"));
+  EXPECT_THAT(error_of({{"top_k", -2}}), HasSubstr("top_k must be an integer from -1 to 2147483647, not -2"));
+  EXPECT_THAT(error_of({{"max_new_tokens", 18446744073709551615u}}), HasSubstr("max_new_tokens"));
+  EXPECT_THAT(error_of(nlohmann::json::array({1})), HasSubstr("must be a JSON object, not array"));
 }
 
 TEST(RequestFields, MalformedCasesAreRefusedByName) {

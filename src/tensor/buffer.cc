@@ -59,7 +59,8 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 }
 
 Result<MappedFile> MappedFile::open(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // Non-blocking, since opening a FIFO would wait for its writer; it changes nothing for a regular file.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) return fail(Code::kNotFound, "can't open {}: {}", path, std::strerror(errno));
   struct stat info{};
   if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {

@@ -2,8 +2,11 @@
 // path.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 
 #include <cmath>
+#include <filesystem>
 
 #include "tensor/buffer.h"
 #include "tensor/cpu.h"
@@ -92,6 +95,17 @@ TEST(MappedFile, AMissingFileIsNamed) {
   const auto file = MappedFile::open("/nowhere/model.gguf");
   ASSERT_FALSE(file.has_value());
   EXPECT_THAT(file.error().to_string(), testing::HasSubstr("/nowhere/model.gguf"));
+}
+
+TEST(MappedFile, AFifoIsRefusedWithoutWaitingForItsWriter) {
+  std::string folder = (std::filesystem::temp_directory_path() / "baton_tensor_XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const std::string path = folder + "/config.json";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  const auto file = MappedFile::open(path);
+  std::filesystem::remove_all(folder);
+  ASSERT_FALSE(file.has_value());
+  EXPECT_THAT(file.error().to_string(), testing::HasSubstr(path + " is not a regular file"));
 }
 
 TEST(Cpu, LimitsAreSane) {

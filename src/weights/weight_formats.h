@@ -26,7 +26,8 @@ namespace baton::weights {
 // Reads the checkpoint it was opened on, which must outlive it and what find() returns. Any thread.
 class WeightFormats {
  public:
-  // quantization: "" (what the checkpoint says) or "ascend" (it must have a quant_model_description.json).
+  // quantization: "" (what the checkpoint says), "ascend" (it must have a quant_model_description.json), or "fp8",
+  // "compressed-tensors" and "gguf", which must be what the checkpoint says.
   static Result<WeightFormats> open(const Checkpoint& checkpoint, std::string_view quantization = "");
 
   // The matrix of this name ("....weight"). A GGUF or plain tensor of more than two dimensions counts its last as

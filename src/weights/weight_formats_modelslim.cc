@@ -86,6 +86,7 @@ Result<std::vector<float>> read_deq_scale(const MatrixParts& parts, const Tensor
 Result<StaticInput> read_static_input(const MatrixParts& parts, MatrixSource& source) {
   StaticInput input;
   BATON_TRY_ASSIGN(const TensorEntry* scale, parts.require(".input_scale", "W8A8"));
+  BATON_TRY(parts.expect_dtype(*scale, {DType::kF32, DType::kBF16, DType::kF16}));
   BATON_TRY_ASSIGN(input.input_scale, parts.scalar(*scale));
   if (!std::isfinite(input.input_scale) || input.input_scale <= 0) {
     return fail(Code::kDataLoss, "{} is {}; it must be above 0", parts.where(*scale), input.input_scale);
@@ -175,20 +176,41 @@ Result<MatrixSource> microscaled(const MatrixParts& parts, const TensorEntry& we
   return source;
 }
 
+std::unexpected<Status> contradicted(const Checkpoint& checkpoint, std::string_view quantization,
+                                     std::string_view found) {
+  return fail(Code::kInvalidArgument,
+              "{}: quantization \"{}\" was asked for, but {}; leave it out, or make another checkpoint "
+              "with `baton quantize`",
+              checkpoint.path(), quantization, found);
+}
+
 }  // namespace
 
 Result<WeightFormats> WeightFormats::open(const Checkpoint& checkpoint, std::string_view quantization) {
   WeightFormats formats(checkpoint);
-  if (quantization != "" && quantization != "ascend") {
+  const bool known = quantization == "ascend" || quantization == "fp8" || quantization == "compressed-tensors" ||
+                     quantization == "gguf" || quantization.empty();
+  if (!known) {
     return fail(Code::kUnimplemented,
-                "quantization \"{}\" is not known; \"ascend\" is, or none (as the checkpoint says)",
+                "quantization \"{}\" is not known; \"ascend\", \"fp8\", \"compressed-tensors\" and \"gguf\" are, or "
+                "none (as the checkpoint says)",
                 printable(quantization));
   }
   if (checkpoint.format() == Checkpoint::Format::kGguf) {
-    if (quantization.empty()) return formats;
-    return fail(Code::kInvalidArgument, "{}: a GGUF file has no {}", checkpoint.path(), kDescriptionName);
+    if (quantization.empty() || quantization == "gguf") return formats;
+    if (quantization == "ascend") {
+      return fail(Code::kInvalidArgument, "{}: a GGUF file has no {}", checkpoint.path(), kDescriptionName);
+    }
+    return contradicted(checkpoint, quantization, "this is a GGUF file, whose tensors say their formats");
   }
   BATON_TRY_ASSIGN(formats.method_, read_quantization_config(checkpoint.config(), checkpoint.path() + "/config.json"));
+  const bool packed = formats.method_ == QuantMethod::kPackedInt4 || formats.method_ == QuantMethod::kPackedMxfp4;
+  if ((quantization == "fp8" && formats.method_ != QuantMethod::kFp8Block) ||
+      (quantization == "compressed-tensors" && !packed) || quantization == "gguf") {
+    return contradicted(checkpoint, quantization,
+                        fmt::format("config.json says {}", quant_method_text(formats.method_)));
+  }
+  if (quantization != "ascend") quantization = "";  // it holds
   const std::string path = (std::filesystem::path(checkpoint.path()) / kDescriptionName).string();
   std::error_code error;
   formats.described_ = std::filesystem::exists(path, error);
@@ -206,6 +228,10 @@ Result<WeightFormats> WeightFormats::open(const Checkpoint& checkpoint, std::str
     if (key == "group_size" && value.is_number_integer()) formats.group_size_ = value.get<int64_t>();
     if (key == "version" && value.is_string()) formats.version_ = value.get<std::string>();
     if (value.is_string()) formats.types_.emplace(key, value.get<std::string>());
+    if (!value.is_string() && key.ends_with(".weight")) {
+      return fail(Code::kDataLoss, "{}: key {} must hold the name of a format, not {}", path, printable(key),
+                  value.type_name());
+    }
   }
   return formats;
 }

@@ -241,6 +241,10 @@ TEST(WeightFormErrors, AScaleThatIsNoNumberIsNamed) {
   const std::string gate = kLayer + "mlp.gate_proj";
   EXPECT_THAT(damaged("modelslim", gate, [&](FormFolder& f) { f.poke_element(gate + ".input_scale", 0, 0.0f); }),
               HasSubstr("input_scale is 0; it must be above 0"));
+  EXPECT_THAT(
+      damaged("modelslim", gate,
+              [&](FormFolder& f) { f.replace(gate + ".input_scale", DType::kI32, {1}, std::vector<int32_t>{1}); }),
+      HasSubstr("input_scale is i32, must be f32 or bf16 or f16"));
   const std::string up = kLayer + "mlp.up_proj";
   EXPECT_THAT(damaged("modelslim", up, [&](FormFolder& f) { f.poke_element(up + ".deq_scale", 1, int64_t{1} << 40); }),
               HasSubstr("deq_scale: row 1 is 1099511627776, not the bits of an fp32 number"));
@@ -347,6 +351,22 @@ TEST(WeightFormErrors, DescriptionsThatLeaveATensorOpenAreRefused) {
                   "int4", kInt4, [](FormFolder&) {}, "ascend"),
               HasSubstr("quant_model_description.json is missing; quantization \"ascend\""));
   EXPECT_THAT(damaged("int4", kInt4, [](FormFolder&) {}, "awq"), HasSubstr("quantization \"awq\" is not known"));
+  EXPECT_THAT(damaged("modelslim", base, [&](FormFolder& f) { f.description[base + ".weight"] = 4; }),
+              HasSubstr("key " + base + ".weight must hold the name of a format, not number"));
+}
+
+TEST(WeightFormErrors, AQuantizationThatTheCheckpointDoesNotHaveIsRefused) {
+  const auto found = [](const std::string& golden, const std::string& base, std::string_view quantization) {
+    return damaged(golden, base, [](FormFolder&) {}, quantization);
+  };
+  EXPECT_EQ(found("fp8", kFp8, "fp8"), "found");
+  EXPECT_EQ(found("int4", kInt4, "compressed-tensors"), "found");
+  EXPECT_EQ(found("mxfp4", kMxfp4, "compressed-tensors"), "found");
+  EXPECT_THAT(
+      found("int4", kInt4, "fp8"),
+      AllOf(HasSubstr("quantization \"fp8\" was asked for, but config.json says int4"), HasSubstr("leave it out")));
+  EXPECT_THAT(found("fp8", kFp8, "compressed-tensors"), HasSubstr("config.json says fp8 in blocks"));
+  EXPECT_THAT(found("fp8", kFp8, "gguf"), HasSubstr("quantization \"gguf\" was asked for"));
 }
 
 TEST(WeightFormErrors, WhatAscendFormsCanNotSayHereIsRefused) {

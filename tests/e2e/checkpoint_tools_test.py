@@ -1,5 +1,6 @@
 """make-checkpoint, quantize and serve, as a user runs them: a killed run is taken up, a quantised folder answers."""
 import hashlib
+import json
 import pathlib
 import re
 import shutil
@@ -77,8 +78,54 @@ class CheckpointTools(harness.ServingTest):
         self.assertIn("--scheme is required", run("quantize", self.path("in"), self.path("o"), status=2))
         self.assertIn("for --scheme w8a8 alone", run("quantize", self.path("in"), self.path("o"), "--scheme", "mxfp4",
                                                      "--input-scale-from", self.path("in") + "/config.json", status=1))
+        for words in (["make-checkpoint", "--arch", "llama", "--out", self.path("o")],
+                      ["quantize", self.path("in"), self.path("o"), "--scheme", "mxfp4"]):
+            self.assertIn("Value 1000000 not in range 0 to 1024", run(*words, "--threads", "1000000", status=2))
+            self.assertIn("--shard-mb is 9000000000000000000",
+                          run(*words, "--shard-mb", "9000000000000000000", status=1))
+        self.assertIn("quantization \"fp8\" was asked for", run("serve", self.path("in"), "--quantization", "fp8",
+                                                               status=1))
         self.assertIn("quant_model_description.json is missing",
                       run("serve", self.path("in"), "--quantization", "ascend", status=1))
+
+    def edit(self, name, **changes):
+        """config.json of the folder `name` with text settings changed; the folder's path."""
+        path = self.folder / name / "config.json"
+        original = path.read_text()
+        config = json.loads(original)
+        config["text_config"] |= changes
+        path.write_text(json.dumps(config))
+        refusal = run("serve", self.path(name), status=1)
+        path.write_text(original)
+        return refusal
+
+    def test_a_configuration_that_would_change_answers_silently_is_refused(self):
+        run("make-checkpoint", "--arch", "kimi_k31", "--out", self.path("k"))
+        linear = json.loads((self.folder / "k/config.json").read_text())["text_config"]["linear_attn_config"]
+        self.assertIn("index_topk_pattern is not a key of the indexer", self.edit("k", index_topk_pattern="FS"))
+        self.assertIn("indexer_types must be a list", self.edit("k", indexer_types="shared"))
+        self.assertIn('indexer_types holds "half" for layer 3', self.edit("k", indexer_types=["half"] * 6))
+        self.assertIn("kda_layers must be a list", self.edit("k", linear_attn_config=linear | {"kda_layers": "1-3"}))
+        self.assertIn("routed_scaling_factor must be a number above 0 that fits fp32",
+                      self.edit("k", routed_scaling_factor=1e39))
+        self.assertIn("gate_lower_bound must be a number below 0 that fits fp32",
+                      self.edit("k", linear_attn_config=linear | {"gate_lower_bound": -1e39}))
+        generation = self.folder / "k/generation_config.json"
+        for text, told in (('{"temperature": "hot"}', "temperature must be a number from 0"),
+                           ('{"eos_token_id": "</s>"}', "generation_config.json: eos_token_id holds")):
+            generation.write_text(text)
+            self.assertIn(told, run("serve", self.path("k"), status=1))
+        generation.unlink()
+        (self.folder / "k/chat_template.jinja").mkdir()
+        self.assertIn("chat_template.jinja is not a regular file", run("serve", self.path("k"), status=1))
+        (self.folder / "k/chat_template.jinja").rmdir()
+        self.assertIn("is a folder, not a file", run("serve", self.path("k"), "--chat-template", "/tmp", status=1))
+        for value, told in (("4294967296", "kv_port: 4294967296 is not a port"), ("-1", "kv_port: -1 is not a port")):
+            self.assertIn(told, run("serve", self.path("k"), "--kv-transfer-config",
+                                    '{"kv_connector": "MooncakeConnectorV1", "kv_role": "kv_producer", "kv_port": %s}'
+                                    % value, status=2))
+        self.assertIn("unknown key 'backend'; known: indexer_kv_dtype",
+                      run("serve", self.path("k"), "--attention-config", '{"backend": "x"}', status=2))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ struct Switch {
 
 constexpr std::string_view kGraphs = "graph capture has no CPU counterpart";
 constexpr std::string_view kNpu = "it steers the NPU's streams and fused kernels; there is no CPU counterpart";
-constexpr std::string_view kMoe = "it concerns expert layers, which this version's models do not have";
+constexpr std::string_view kMoe = "it concerns experts spread over several ranks; here one rank holds every expert";
 constexpr std::string_view kOneRank = "one rank has nothing to share";
 
 constexpr std::array kSwitches{
@@ -81,6 +81,16 @@ const Switch* find_switch(std::string_view flag, std::string_view path) {
   return it == kSwitches.end() ? nullptr : &*it;
 }
 
+std::string known_keys(std::string_view flag) {
+  std::string keys;
+  for (const Switch& row : kSwitches) {
+    if (row.flag != flag) continue;
+    if (!keys.empty()) keys += ", ";
+    keys += row.path;
+  }
+  return keys;
+}
+
 bool is_off(const json& value) { return value.is_null() || value == false || value == 0 || value == ""; }
 
 Result<void> check_member(const std::string& flag, const std::string& path, const json& value, SwitchReport& report) {
@@ -90,7 +100,9 @@ Result<void> check_member(const std::string& flag, const std::string& path, cons
     return {};
   }
   if (row == nullptr) {
-    if (flag != "additional-config") return fail(Code::kInvalidArgument, "--{}: unknown key '{}'", flag, path);
+    if (flag != "additional-config") {
+      return fail(Code::kInvalidArgument, "--{}: unknown key '{}'; known: {}", flag, path, known_keys(flag));
+    }
     report.warnings.push_back(fmt::format("--{}: '{}' is not known and does nothing", flag, path));
     return {};
   }

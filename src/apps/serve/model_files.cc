@@ -15,6 +15,8 @@ using nlohmann::json;
 
 Result<std::string> read_text_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
+  std::error_code error;
+  if (fs::is_directory(path, error)) return fail(Code::kInvalidArgument, "{} is a folder, not a file", path);
   if (!file) return fail(Code::kNotFound, "can't open {}", path);
   std::ostringstream text;
   text << file.rdbuf();
@@ -79,7 +81,8 @@ text::GgufTokenizerData gguf_tokenizer_data(const json& metadata) {
 Result<std::string> folder_template(const weights::Checkpoint& checkpoint) {
   const fs::path file = fs::path(checkpoint.path()) / "chat_template.jinja";
   std::error_code error;
-  if (fs::exists(file, error)) return read_text_file(file.string());
+  if (fs::is_regular_file(file, error)) return read_text_file(file.string());
+  if (fs::exists(file, error)) return fail(Code::kInvalidArgument, "{} is not a regular file", file.string());
   const json& config = checkpoint.tokenizer_config();
   const auto it = config.find("chat_template");
   if (it == config.end()) return std::string();
@@ -102,14 +105,18 @@ std::string native_format(const weights::Checkpoint& checkpoint, const std::stri
                                        tokenizer);
 }
 
-void add_eos(std::vector<TokenId>& ids, const json& config) {
+// Without it an answer would never end, so what can't be read is an error.
+Result<void> add_eos(std::vector<TokenId>& ids, const json& config, std::string_view file) {
   const auto it = config.find("eos_token_id");
-  if (it == config.end()) return;
+  if (it == config.end() || it->is_null()) return {};
   for (const auto& entry : it->is_array() ? *it : json::array({*it})) {
-    if (!entry.is_number_integer()) continue;
-    const auto id = entry.get<int64_t>();
-    if (id >= 0 && id <= INT32_MAX) ids.push_back(static_cast<TokenId>(id));
+    if (!entry.is_number_integer() || entry < 0 || entry > INT32_MAX) {
+      return fail(Code::kInvalidArgument, "{}: eos_token_id holds {}; a token id or a list of them is needed", file,
+                  entry.dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 80));
+    }
+    ids.push_back(entry.get<TokenId>());
   }
+  return {};
 }
 
 }  // namespace
@@ -127,8 +134,9 @@ Result<ModelFiles> load_model_files(const weights::Checkpoint& checkpoint, const
     BATON_TRY_ASSIGN(files.tokenizer, text::load_tokenizer_folder(checkpoint.path(), kind));
     BATON_TRY_ASSIGN(source, folder_template(checkpoint));
     files.generation_config = checkpoint.generation_config();
-    add_eos(files.eos_token_ids, checkpoint.generation_config());
-    add_eos(files.eos_token_ids, checkpoint.config());
+    BATON_TRY(
+        add_eos(files.eos_token_ids, checkpoint.generation_config(), checkpoint.path() + "/generation_config.json"));
+    BATON_TRY(add_eos(files.eos_token_ids, checkpoint.config(), checkpoint.path() + "/config.json"));
   }
   for (const TokenId id : files.tokenizer->eos_ids()) files.eos_token_ids.push_back(id);
   std::sort(files.eos_token_ids.begin(), files.eos_token_ids.end());

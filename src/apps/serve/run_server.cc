@@ -95,6 +95,18 @@ net::Task<void> wait_for_shutdown(asio::signal_set& signals, server::OpenAiServe
   context.stop();
 }
 
+// What requests fall back on; read before the weights are, so that a wrong file is known at once.
+Result<server::SamplingDefaults> sampling_defaults(const ServeSetup& setup, const ModelFiles& files) {
+  nlohmann::json generation = setup.use_generation_config ? files.generation_config : nlohmann::json::object();
+  generation.merge_patch(setup.generation_overrides);
+  auto defaults = server::SamplingDefaults::from_generation_config(generation);
+  if (defaults) return defaults;
+  return fail(defaults.error().with_context(
+      setup.generation_overrides.empty()
+          ? fmt::format("{}/generation_config.json (--generation-config vllm leaves it out)", setup.model_path)
+          : std::string("generation_config.json with --override-generation-config over it")));
+}
+
 }  // namespace
 
 Result<void> run_server(ServeSetup setup) {
@@ -109,6 +121,7 @@ Result<void> run_server(ServeSetup setup) {
 
   BATON_TRY_ASSIGN(const auto checkpoint, weights::open_checkpoint(setup.model_path));
   BATON_TRY_ASSIGN(auto files, load_model_files(*checkpoint, setup.chat_template_file, setup.tokenizer_mode));
+  BATON_TRY_ASSIGN(setup.server.sampling_defaults, sampling_defaults(setup, files));
   LoadProgress progress;
   BATON_TRY_ASSIGN(auto model,
                    models::load_model(setup.model_path,
@@ -131,9 +144,6 @@ Result<void> run_server(ServeSetup setup) {
   }
   BATON_TRY_ASSIGN(auto engine, engine::make_engine(setup.engine, std::move(model), std::move(dependencies)));
 
-  nlohmann::json generation = setup.use_generation_config ? files.generation_config : nlohmann::json::object();
-  generation.merge_patch(setup.generation_overrides);
-  setup.server.sampling_defaults = server::SamplingDefaults::from_generation_config(generation);
   setup.server.limits.vocab_size = engine->vocab_size();
   asio::io_context context(1);
   // Before anyone can see that the server is there, so that a signal after that is an orderly stop.

@@ -38,12 +38,12 @@ Result<int> checked_port(const ParsedArgs& parsed, const char* name, int fallbac
   return port;
 }
 
-// What the files say holds anyway; "ascend" asks for one kind of folder, and is refused for any other.
+// What the files say holds anyway; a name asks for one kind of checkpoint, and any other is refused.
 Result<std::string> quantization_of(const ParsedArgs& parsed) {
   const std::string value = parsed.has("quantization") ? parsed.value("quantization") : "auto";
-  if (value == "ascend") return value;
-  for (const char* known : {"none", "auto", "gguf", "fp8", "compressed-tensors"}) {
-    if (value == known) return std::string();
+  if (value == "none" || value == "auto") return std::string();
+  for (const char* known : {"ascend", "gguf", "fp8", "compressed-tensors"}) {
+    if (value == known) return value;
   }
   return fail(Code::kUnimplemented,
               "argument --quantization: '{}' is not in this version of Baton; ascend, fp8, compressed-tensors and gguf "
@@ -53,9 +53,10 @@ Result<std::string> quantization_of(const ParsedArgs& parsed) {
 
 // Seeds pass ports as text.
 Result<int> port_of(const json& value) {
-  if (value.is_number_integer()) return value.get<int>();
+  if (value.is_number_integer() && value >= 0 && value <= 65535) return value.get<int>();
   if (value.is_string()) {
-    if (const auto port = parse_plain_int(value.get<std::string>())) return static_cast<int>(*port);
+    const auto port = parse_plain_int(value.get<std::string>());
+    if (port && *port >= 0 && *port <= 65535) return static_cast<int>(*port);
   }
   return fail(Code::kInvalidArgument, "--kv-transfer-config kv_port: {} is not a port", value.dump());
 }
@@ -280,8 +281,11 @@ Result<ServeSetup> make_serve_setup(const ParsedArgs& parsed, bool as_vllm, cons
   if (parsed.has("override-generation-config")) {
     setup.generation_overrides = json::parse(parsed.value("override-generation-config"));
   }
-  setup.shutdown_timeout =
-      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(float_or(parsed, "shutdown-timeout", 0)));
+  const double grace = float_or(parsed, "shutdown-timeout", 0);
+  if (!(grace >= 0 && grace <= 1e6)) {
+    return fail(Code::kInvalidArgument, "argument --shutdown-timeout: {} is not from 0 to 1000000 seconds", grace);
+  }
+  setup.shutdown_timeout = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(grace));
   const std::string name = parsed.model.value_or("");
   BATON_TRY_ASSIGN(setup.model_path, resolve_model(name, environment));
   const auto names = parsed.values.find("served-model-name");

@@ -2,11 +2,14 @@
 // families, whose text settings lie in "text_config". Keys have two spellings (DeepSeek's and Kimi's); both are read
 // everywhere.
 #include <algorithm>
+#include <array>
+#include <cfloat>
 #include <initializer_list>
 
 #include "models/config_limits.h"
 #include "models/config_reader.h"
 #include "models/deepseek/deepseek_config.h"
+#include "weights/printable.h"
 
 namespace baton::models {
 namespace {
@@ -92,7 +95,10 @@ void mark_kda_layers(ConfigReader& reader, const nlohmann::json& linear, Deepsee
     config.layers[number.get<size_t>() - 1].kda = false;
   }
   const auto kda = linear.find("kda_layers");
-  if (kda == linear.end() || !kda->is_array()) return;
+  if (kda == linear.end() || kda->is_null()) return;
+  if (!kda->is_array()) {
+    return reader.refuse(Code::kInvalidArgument, "linear_attn_config.kda_layers must be a list of layer numbers");
+  }
   const auto kda_count = std::ranges::count(config.layers, true, &DeepseekLayer::kda);
   bool agrees = std::ssize(*kda) == kda_count;
   for (const nlohmann::json& number : *kda) {
@@ -118,8 +124,9 @@ void read_kda(ConfigReader& reader, DeepseekConfig& config) {
   };
   const auto bound = linear->find("gate_lower_bound");
   if (bound != linear->end() && !bound->is_null()) {
-    if (!bound->is_number() || !(*bound < 0.0)) {
-      kda.refuse(Code::kInvalidArgument, "gate_lower_bound must be a number below 0, not {}", bound->dump());
+    if (!bound->is_number() || !(*bound < 0.0) || *bound < -FLT_MAX) {
+      kda.refuse(Code::kInvalidArgument, "gate_lower_bound must be a number below 0 that fits fp32, not {}",
+                 bound->dump());
     } else {
       read.gate_lower_bound = bound->get<float>();
     }
@@ -130,7 +137,30 @@ void read_kda(ConfigReader& reader, DeepseekConfig& config) {
   if (std::ranges::none_of(config.layers, &DeepseekLayer::kda)) config.kda.reset();
 }
 
+// A key that says something of the indexer and isn't read would change the answer silently: it is refused.
+void refuse_unknown_index_keys(ConfigReader& reader, const nlohmann::json& object) {
+  constexpr std::array<std::string_view, 11> kRead{
+      "index_n_heads",
+      "index_head_dim",
+      "index_topk",
+      "index_topk_freq",
+      "index_skip_topk_offset",
+      "index_k_norm",
+      "index_dsa_use_layernorm",
+      "index_kpool",
+      "indexer_rope_interleave",
+      "indexer_types",
+      "index_kpool_always_select_tail",
+  };
+  for (const auto& [key, value] : object.items()) {
+    if (!key.starts_with("index") || value.is_null() || std::ranges::find(kRead, key) != kRead.end()) continue;
+    reader.refuse(Code::kUnimplemented, "{} is not a key of the indexer that this version knows: {} are",
+                  weights::printable(key), fmt::join(kRead, ", "));
+  }
+}
+
 void read_indexer(ConfigReader& reader, const nlohmann::json& object, DeepseekConfig& config) {
+  refuse_unknown_index_keys(reader, object);
   if (reader.absent("index_topk")) return;
   IndexerConfig indexer{
       .heads = integer(reader, "index_n_heads", kHeadsMax),
@@ -167,7 +197,11 @@ void read_indexer(ConfigReader& reader, const nlohmann::json& object, DeepseekCo
   }
   // Which layers have their own, said one by one, counts more than a frequency.
   const auto types = object.find("indexer_types");
-  if (types != object.end() && types->is_array()) {
+  if (types != object.end() && !types->is_null()) {
+    if (!types->is_array()) {
+      reader.refuse(Code::kInvalidArgument, "indexer_types must be a list of \"full\" and \"shared\"");
+      return;
+    }
     if (types->size() != config.layers.size()) {
       reader.refuse(Code::kInvalidArgument, "indexer_types has {} entries for {} layers", types->size(),
                     config.layers.size());
@@ -177,6 +211,10 @@ void read_indexer(ConfigReader& reader, const nlohmann::json& object, DeepseekCo
     for (size_t i = 0; i < config.layers.size(); ++i) {
       if (config.layers[i].kda) continue;
       const bool shared = (*types)[i] == "shared";
+      if (!shared && (*types)[i] != "full") {
+        reader.refuse(Code::kInvalidArgument, "indexer_types holds {} for layer {}; it may be \"full\" or \"shared\"",
+                      weights::printable((*types)[i].dump(-1, ' ', true, nlohmann::json::error_handler_t::replace)), i);
+      }
       if (shared && !any) reader.refuse(Code::kInvalidArgument, "indexer_types: layer {} shares what no layer has", i);
       config.layers[i].indexer = shared ? IndexerRole::kShared : IndexerRole::kOwn;
       any = any || !shared;

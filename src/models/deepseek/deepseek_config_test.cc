@@ -40,6 +40,15 @@ TEST(DeepseekConfig, ContradictionsNameTheirKey) {
   EXPECT_THAT(error_of("deepseek_v32", {{"index_topk", 0}}), HasSubstr("index_topk must be"));
   EXPECT_THAT(error_of("deepseek_v32", {{"index_kpool", 3}}), HasSubstr("index_kpool 3"));
   EXPECT_THAT(error_of("deepseek_v32", {{"index_k_norm", "group"}}), HasSubstr("index_k_norm"));
+  EXPECT_THAT(error_of("deepseek_v32", {{"index_top_k", 8}}),
+              AllOf(HasSubstr("index_top_k is not a key of the indexer"), HasSubstr("index_topk,")));
+  EXPECT_EQ(error_of("deepseek_v32", {{"index_kpool_always_select_tail", true}, {"index_topk_pattern", nullptr}}),
+            "it loaded");
+  EXPECT_THAT(error_of("deepseek_v32", {{"indexer_types", "full"}}), HasSubstr("indexer_types must be a list"));
+  EXPECT_THAT(error_of("deepseek_v32", {{"routed_scaling_factor", 1e39}}), HasSubstr("fits fp32"));
+  EXPECT_THAT(error_of("kimi_linear", {{"linear_attn_config", {{"kda_layers", "all"}}}}),
+              HasSubstr("kda_layers must be a list"));
+  EXPECT_THAT(error_of("kimi_k3", {{"linear_attn_config", {{"gate_lower_bound", -1e39}}}}), HasSubstr("fits fp32"));
   EXPECT_THAT(error_of("kimi_k3", {{"hidden_act", "gelu"}}), HasSubstr("hidden_act"));
   EXPECT_THAT(error_of("kimi_linear", {{"linear_attn_config", {{"full_attn_layers", {4, 99}}}}}), HasSubstr("99"));
   EXPECT_THAT(error_of("kimi_linear", {{"linear_attn_config", {{"kda_layers", {1, 2, 3, 4}}}}}),

@@ -77,6 +77,10 @@ class DeepseekModel::Loader {
     BATON_TRY_ASSIGN(auto weight, loader_.matrix(names_.file(base + ".weight")));
     return Linear{.weight = std::move(weight), .bias = {}};
   }
+  Result<Linear> finite_linear(const std::string& base) {
+    BATON_TRY_ASSIGN(auto weight, loader_.finite_matrix(names_.file(base + ".weight")));
+    return Linear{.weight = std::move(weight), .bias = {}};
+  }
   Result<Linear> tree_linear(const std::string& base, int64_t unit) {
     BATON_TRY_ASSIGN(auto weight, loader_.tree_matrix(names_.file(base + ".weight"), unit));
     return Linear{.weight = std::move(weight), .bias = {}};
@@ -197,8 +201,8 @@ class DeepseekModel::Loader {
   Result<IndexerWeights> indexer(const std::string& name) {
     const IndexKeyNorm norm = config_.indexer->key_norm;
     IndexerWeights weights;
-    BATON_TRY_ASSIGN(weights.q_b, linear(name + "wq_b"));
-    BATON_TRY_ASSIGN(weights.k, linear(name + "wk"));
+    BATON_TRY_ASSIGN(weights.q_b, finite_linear(name + "wq_b"));
+    BATON_TRY_ASSIGN(weights.k, finite_linear(name + "wk"));
     if (norm != IndexKeyNorm::kNone) {
       BATON_TRY_ASSIGN(weights.k_norm, values(name + "k_norm.weight"));
     }

@@ -104,8 +104,10 @@ Result<void> finish(const Checkpoint& checkpoint, const OutputFolder& folder, co
 Result<QuantizeReport> quantize_checkpoint(const std::string& in, const std::string& out,
                                            const QuantizeOptions& options, ComputePool& pool) {
   if (options.shard_bytes < 1 || !(options.input_range > 0) || !std::isfinite(options.input_range)) {
-    return fail(Code::kInvalidArgument, "a shard of {} bytes, an input range of {}", options.shard_bytes,
-                options.input_range);
+    return fail(
+        Code::kInvalidArgument,
+        "shards of {} bytes, an input range of {}: a shard has a byte at least, and the range is a number above 0",
+        options.shard_bytes, options.input_range);
   }
   BATON_TRY_ASSIGN(const auto checkpoint, open_checkpoint(in));
   BATON_TRY(check_input(*checkpoint));
