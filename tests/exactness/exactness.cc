@@ -121,6 +121,9 @@ void run_single_engine_columns(Run& run) {
   column(run, "oneDNN off", setup, together);
 }
 
+// However slow the machine is, D comes before an offer ends.
+constexpr double kLeaseSeconds = 3600;
+
 // P computes each prompt and one token; D takes the KV over and goes on.
 Traces run_group(engine::Engine& prefill, engine::Engine& decode, const std::vector<EngineRequest>& requests) {
   std::vector<EngineRequest> first = requests;
@@ -156,7 +159,8 @@ void run_disaggregated_column(Run& run, const std::string& transport) {
   const std::string name = fmt::format("P and D over {}", transport);
   if (name.find(run.only) == std::string::npos) return;
   EngineSetup prefill = setup_of(run);
-  prefill.config.kv_transfer = {.role = KvRole::kProducer, .engine_id = "p", .transport = transport};
+  prefill.config.kv_transfer = {
+      .role = KvRole::kProducer, .engine_id = "p", .lease_s = kLeaseSeconds, .transport = transport};
   EngineSetup decode = setup_of(run);
   decode.config.kv_transfer = {.role = KvRole::kConsumer, .engine_id = "d", .transport = transport};
   auto p = start_engine(prefill);
@@ -183,7 +187,7 @@ void run_unseeded_hand_off(Run& run) {
     request.sampling.seed.reset();
   }
   EngineSetup prefill = setup_of(run);
-  prefill.config.kv_transfer = {.role = KvRole::kProducer, .engine_id = "p"};
+  prefill.config.kv_transfer = {.role = KvRole::kProducer, .engine_id = "p", .lease_s = kLeaseSeconds};
   EngineSetup decode = setup_of(run);
   decode.config.kv_transfer = {.role = KvRole::kConsumer, .engine_id = "d"};
   auto p = start_engine(prefill);
