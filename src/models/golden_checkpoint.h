@@ -17,7 +17,7 @@
 namespace baton::models {
 
 inline std::string golden_folder(const std::string& family) {
-  return std::string(BATON_GOLDENS) + "/families/" + family;
+  return std::string(BATON_SOURCE_DIR) + "/tests/data/goldens/families/" + family;
 }
 
 inline nlohmann::json read_json(const std::string& path) { return nlohmann::json::parse(std::ifstream(path)); }
