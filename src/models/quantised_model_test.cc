@@ -1,6 +1,7 @@
 // A model in each published form must compute what its dequantised weights mean, and the same bits however it is asked.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -39,6 +40,14 @@ class Folder {
   std::string path_;
 };
 
+// Tensors that say what a matrix's codes mean.
+bool is_companion(const std::string& name) {
+  constexpr std::string_view kEnds[] = {".weight_scale",  ".weight_scale_inv", ".weight_shape",
+                                        ".weight_offset", ".input_scale",      ".input_offset",
+                                        ".deq_scale",     ".quant_bias",       ".scale_bias"};
+  return std::ranges::any_of(kEnds, [&](std::string_view end) { return name.ends_with(end); });
+}
+
 // The same model with every matrix as the fp32 numbers that its codes and scales mean.
 Result<void> write_dequantised(const std::string& from, const std::string& to) {
   BATON_TRY_ASSIGN(const auto checkpoint, weights::open_checkpoint(from));
@@ -46,14 +55,16 @@ Result<void> write_dequantised(const std::string& from, const std::string& to) {
   std::list<std::vector<float>> kept;
   std::vector<weights::TensorSource> tensors;
   for (const auto& [name, entry] : checkpoint->tensors()) {
-    const bool norm = name.ends_with("norm.weight");
+    if (is_companion(name)) continue;
     const size_t cut = name.rfind(".weight");
-    if (cut == std::string::npos || (!name.ends_with(".weight") && !name.ends_with(".weight_packed"))) continue;
-    const std::string weight = name.substr(0, cut) + ".weight";
+    const bool matrix = cut != std::string::npos && (entry.shape.size() == 2 || name.ends_with(".weight_packed"));
+    const std::string weight = matrix ? name.substr(0, cut) + ".weight" : name;
     auto& values = kept.emplace_back();
     std::vector<int64_t> shape = entry.shape;
-    if (norm) {
-      for (int64_t i = 0; i < shape[0]; ++i) values.push_back(weights::tensor_value(entry, i));
+    if (!matrix) {
+      int64_t count = 1;
+      for (const int64_t size : shape) count *= size;
+      for (int64_t i = 0; i < count; ++i) values.push_back(weights::tensor_value(entry, i));
     } else {
       BATON_TRY_ASSIGN(const auto source, formats.find(weight));
       shape = {source.rows, source.columns};
@@ -131,6 +142,57 @@ INSTANTIATE_TEST_SUITE_P(Scheme, QuantisedLlama,
                                          Case{QuantScheme::kMxfp4, 0.03}, Case{QuantScheme::kW8A8, 0.1},
                                          Case{QuantScheme::kW8A8Dynamic, 0.04}, Case{QuantScheme::kW4A8Dynamic, 0.04},
                                          Case{QuantScheme::kW4A8Mxfp, 0.03}, Case{QuantScheme::kW8A8Mxfp8, 0.02}));
+
+// Families with experts: rounded activations may choose other experts for a token whose scores are close, so the middle
+// token's distance is what is bounded.
+struct FamilyCase {
+  weights::CheckpointArch arch;
+  QuantScheme scheme;
+  double bound;
+};
+class QuantisedFamily : public testing::TestWithParam<FamilyCase> {};
+
+TEST_P(QuantisedFamily, ComputesWhatItsDequantisedWeightsMean) {
+  const Folder folder;
+  ComputePool pool({.threads = 2, .spin_us = 0});
+  const auto [arch, scheme, bound] = GetParam();
+  ASSERT_TRUE(weights::make_checkpoint(folder / "plain",
+                                       {.arch = arch, .sizes = weights::tiny_sizes(arch), .dtype = DType::kF32}, pool));
+  ASSERT_TRUE(weights::quantize_checkpoint(folder / "plain", folder / "quantised", {.scheme = scheme}, pool));
+  const auto written = write_dequantised(folder / "quantised", folder / "reference");
+  ASSERT_TRUE(written.has_value()) << written.error().to_string();
+  const auto reference = load(folder / "reference", tensor::detect_isa());
+  const auto quantised = load(folder / "quantised", tensor::detect_isa());
+  ASSERT_TRUE(reference && quantised);
+  const auto want = ModelRunner(*reference, {.cache_dtype = DType::kF32}).feed(prompt(), 24);
+  const auto got = ModelRunner(*quantised, {.cache_dtype = DType::kF32}).feed(prompt(), 24);
+  const size_t tokens = prompt().size(), vocab = want.size() / tokens;
+  std::vector<double> distances;
+  for (size_t t = 0; t < tokens; ++t) {
+    double error = 0, squares = 0;
+    for (size_t i = t * vocab; i < (t + 1) * vocab; ++i) {
+      error += std::pow(got[i] - want[i], 2);
+      squares += std::pow(want[i], 2);
+    }
+    distances.push_back(std::sqrt(error / squares));
+  }
+  std::ranges::sort(distances);
+  std::printf("%-13s relative L2 of the middle token %.4f, of the worst %.4f\n",
+              std::string(weights::quant_scheme_name(scheme)).c_str(), distances[tokens / 2], distances.back());
+  EXPECT_LT(distances[tokens / 2], bound);
+  EXPECT_GT(distances[tokens / 2], 0);
+}
+
+using weights::CheckpointArch;
+INSTANTIATE_TEST_SUITE_P(Scheme, QuantisedFamily,
+                         testing::Values(FamilyCase{CheckpointArch::kDeepseekV3, QuantScheme::kFp8Block, 0.02},
+                                         FamilyCase{CheckpointArch::kKimiK25, QuantScheme::kInt4Group32, 0.05},
+                                         FamilyCase{CheckpointArch::kKimiK3, QuantScheme::kMxfp4, 0.06},
+                                         FamilyCase{CheckpointArch::kKimiK31, QuantScheme::kW8A8, 0.4},
+                                         FamilyCase{CheckpointArch::kKimiK31, QuantScheme::kW8A8Dynamic, 0.15},
+                                         FamilyCase{CheckpointArch::kKimiK31, QuantScheme::kW4A8Dynamic, 0.15},
+                                         FamilyCase{CheckpointArch::kKimiK31, QuantScheme::kW4A8Mxfp, 0.05},
+                                         FamilyCase{CheckpointArch::kKimiK31, QuantScheme::kW8A8Mxfp8, 0.03}));
 
 }  // namespace
 }  // namespace baton::models
