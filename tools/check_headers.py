@@ -3,7 +3,8 @@
 
 A header that passed is not compiled again until it, or a header of ours that it includes, changes: build/headers_passed
 keeps the hashes. One kind of header may lean on what stands before it: the body of an op that sources of several
-instruction sets (*_avx2.cc, *_avx512.cc) and nothing else include after they have defined its lane type. Flags come from a build's compile_commands.json if there is one, else they are the plain ones below.
+instruction sets (*_avx2.cc, *_avx512.cc) and nothing else include after they have defined its lane type. Flags come from a build's
+compile_commands.json (that of the preset in BATON_PRESET first) if there is one, else they are the plain ones below.
 """
 import concurrent.futures
 import hashlib
@@ -27,7 +28,7 @@ DROPPED_FLAGS = ("-march", "-mavx", "-mgfni")
 
 def build_flags():
     """Include paths, definitions and warnings of all translation units together, each once, in their order."""
-    for preset in ("release", "dev", "asan", "tsan", "fuzz"):
+    for preset in (os.environ.get("BATON_PRESET", "release"), "release", "dev", "asan", "tsan", "fuzz"):
         path = ROOT / "build" / preset / "compile_commands.json"
         if not path.exists():
             continue

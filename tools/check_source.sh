@@ -6,6 +6,6 @@ cd "$(dirname "$0")/.."
 preset=$1
 
 python3 tools/check_layers.py
-python3 tools/check_headers.py
+BATON_PRESET=$preset python3 tools/check_headers.py
 git ls-files '*.h' '*.cc' | xargs clang-format-19 --dry-run -Werror
 python3 tools/check_names.py "build/$preset"
