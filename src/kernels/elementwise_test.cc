@@ -4,57 +4,19 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
-#include <random>
 #include <vector>
+
+#include "kernels/row_test_data.h"
 
 namespace baton::kernels {
 namespace {
 
 using tensor::Isa;
-
-std::vector<Isa> isas() {
-  std::vector<Isa> list = {Isa::kPortable};
-  if (tensor::detect_isa() >= Isa::kAvx2) list.push_back(Isa::kAvx2);
-  if (tensor::detect_isa() >= Isa::kAvx512) list.push_back(Isa::kAvx512);
-  return list;
-}
-
-std::vector<float> random_floats(size_t count, unsigned seed, float deviation = 1) {
-  std::mt19937 generator(seed);
-  std::normal_distribution<float> normal(0, deviation);
-  std::vector<float> values(count);
-  for (float& v : values) v = normal(generator);
-  return values;
-}
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
+using test::expect_one_result;
+using test::random_floats;
+using test::same_bits;
 
 constexpr int64_t kRows = 7;
-
-// Runs op(isa, pool, first row, rows) -> output over all rows at once and row by row, on every Isa and 1 to 3 threads:
-// all the same bits. Returns them.
-template <typename Op>
-std::vector<float> expect_one_result(int64_t features, Op op) {
-  std::vector<float> want;
-  for (Isa isa : isas()) {
-    for (int threads : {1, 2, 3}) {
-      ComputePool pool({.threads = threads, .spin_us = 0});
-      const std::vector<float> all = op(isa, pool, 0, kRows);
-      std::vector<float> alone;
-      for (int64_t r = 0; r < kRows; ++r) {
-        const std::vector<float> row = op(isa, pool, r, 1);
-        alone.insert(alone.end(), row.begin(), row.begin() + features);
-      }
-      EXPECT_TRUE(same_bits(all, alone)) << isa_name(isa) << " threads=" << threads;
-      if (want.empty()) want = all;
-      EXPECT_TRUE(same_bits(all, want)) << isa_name(isa) << " threads=" << threads;
-    }
-  }
-  return want;
-}
 
 class Features : public testing::TestWithParam<int64_t> {};
 INSTANTIATE_TEST_SUITE_P(Sizes, Features, testing::Values(1, 15, 16, 17, 100, 576, 4096));
@@ -62,7 +24,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Features, testing::Values(1, 15, 16, 17, 100, 57
 TEST_P(Features, RmsNorm) {
   const int64_t n = GetParam();
   const auto x = random_floats(kRows * n, 1, 3), w = random_floats(n, 2);
-  const auto y = expect_one_result(n, [&](Isa isa, ComputePool& pool, int64_t first, int64_t rows) {
+  const auto y = expect_one_result(kRows, n, [&](Isa isa, ComputePool& pool, int64_t first, int64_t rows) {
     std::vector<float> out(rows * n);
     rms_norm(x.data() + first * n, n, w.data(), 1e-5f, out.data(), n, rows, n, isa, pool);
     return out;
@@ -78,16 +40,36 @@ TEST_P(Features, RmsNorm) {
   }
 }
 
+// A mean far from zero: the variance is taken of what is left of the row, not as a difference of squares.
+TEST_P(Features, LayerNorm) {
+  const int64_t n = GetParam();
+  const auto x = random_floats(kRows * n, 9, 3, 20), w = random_floats(n, 10), bias = random_floats(n, 11);
+  const auto y = expect_one_result(kRows, n, [&](Isa isa, ComputePool& pool, int64_t first, int64_t rows) {
+    std::vector<float> out(rows * n);
+    layer_norm(x.data() + first * n, n, w.data(), bias.data(), 1e-6f, out.data(), n, rows, n, isa, pool);
+    return out;
+  });
+  for (int64_t r = 0; r < kRows; ++r) {
+    double mean = 0, squares = 0;
+    for (int64_t i = 0; i < n; ++i) mean += x[r * n + i] / static_cast<double>(n);
+    for (int64_t i = 0; i < n; ++i) squares += (x[r * n + i] - mean) * (x[r * n + i] - mean);
+    const double scale = 1 / std::sqrt(squares / static_cast<double>(n) + 1e-6);
+    for (int64_t i = 0; i < n; ++i) {
+      EXPECT_NEAR(y[r * n + i], (x[r * n + i] - mean) * scale * w[i] + bias[i], 2e-5 * (1 + std::abs(w[i])));
+    }
+  }
+}
+
 TEST_P(Features, AddRmsNormIsAddThenRmsNorm) {
   const int64_t n = GetParam();
   const auto x = random_floats(kRows * n, 3), residual = random_floats(kRows * n, 4), w = random_floats(n, 5);
-  const auto fused = expect_one_result(n, [&](Isa isa, ComputePool& pool, int64_t first, int64_t rows) {
+  const auto fused = expect_one_result(kRows, n, [&](Isa isa, ComputePool& pool, int64_t first, int64_t rows) {
     std::vector<float> sum(residual.begin() + first * n, residual.begin() + (first + rows) * n), y(rows * n);
     add_rms_norm(sum.data(), x.data() + first * n, w.data(), 1e-6f, y.data(), rows, n, isa, pool);
     for (int64_t i = 0; i < rows * n; ++i) EXPECT_EQ(sum[i], residual[first * n + i] + x[first * n + i]);
     return y;
   });
-  const auto apart = expect_one_result(n, [&](Isa isa, ComputePool& pool, int64_t first, int64_t rows) {
+  const auto apart = expect_one_result(kRows, n, [&](Isa isa, ComputePool& pool, int64_t first, int64_t rows) {
     std::vector<float> sum(residual.begin() + first * n, residual.begin() + (first + rows) * n), y(rows * n);
     add(x.data() + first * n, n, sum.data(), n, rows, n, isa, pool);
     rms_norm(sum.data(), n, w.data(), 1e-6f, y.data(), n, rows, n, isa, pool);
@@ -102,7 +84,7 @@ TEST_P(Features, SiluMul) {
   const auto up = random_floats(kRows * n, 7);
   gate[0] = -1000;
   gate[n] = 1000;
-  const auto y = expect_one_result(n, [&](Isa isa, ComputePool& pool, int64_t first, int64_t rows) {
+  const auto y = expect_one_result(kRows, n, [&](Isa isa, ComputePool& pool, int64_t first, int64_t rows) {
     std::vector<float> out(rows * n);
     silu_mul(gate.data() + first * n, n, up.data() + first * n, n, out.data(), n, rows, n, isa, pool);
     return out;
@@ -137,7 +119,7 @@ TEST_P(Rope, RotatesEachPairByItsPosition) {
   const auto x = random_floats(kRows * features, 8);
   const std::vector<int32_t> positions = {0, 1, 39, 7, 8, 9, 3};
   for (RopePairing pairing : {RopePairing::kHalfSplit, RopePairing::kInterleaved}) {
-    const auto y = expect_one_result(features, [&](Isa isa, ComputePool& pool, int64_t first, int64_t rows) {
+    const auto y = expect_one_result(kRows, features, [&](Isa isa, ComputePool& pool, int64_t first, int64_t rows) {
       std::vector<float> out(x.begin() + first * features, x.begin() + (first + rows) * features);
       apply_rope(out.data(), features, heads, head_dim, rope_dim, positions.data() + first, table.data(), pairing, rows,
                  isa, pool);
