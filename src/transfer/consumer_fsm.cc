@@ -125,11 +125,10 @@ void ConsumerFsm::ask_offer(Peer& peer, LegId id, TimePoint now) {
     const auto known = add_members(leg.pull, peer, now);
     if (!known) return end_leg(id, fail(known.error()), now);
     if (!*known) {
-      return retry(id,
-                   Status(Code::kUnavailable,
-                          fmt::format("prefill engine at {}:{} has {} processes and knows {} yet", peer.host, peer.port,
-                                      peer.hello.identity.layout.grid.processes, peer.hello.members.size() + 1)),
-                   now);
+      const Status why(Code::kUnavailable,
+                       fmt::format("prefill engine at {}:{} has {} processes and knows {} yet", peer.host, peer.port,
+                                   peer.hello.identity.layout.grid.processes, peer.hello.members.size() + 1));
+      return drop_connection(peer, why, /*terminal=*/false, now);  // the next greeting may name them
     }
   }
   const uint64_t offer_id = pull_of(leg).pull.params.baton_offer_id;
@@ -270,7 +269,8 @@ void ConsumerFsm::end_pull(PullId id, Status why, TimePoint now) {
 Result<void> ConsumerFsm::check_complete(const PullState& pull) const {
   std::vector<const ReshardPlan*> plans;
   for (const LegId leg : pull.legs) plans.push_back(legs_.at(leg).plan.get());
-  if (const auto missing = ReshardPlan::missing(plans)) return fail(Code::kMismatch, "{}", *missing);
+  if (const auto missing = ReshardPlan::missing(plans))
+    return fail(Code::kMismatch, "{} of the prefill engine", *missing);
   return {};
 }
 

@@ -53,6 +53,7 @@ void ConsumerFsm::pump_ready(Peer& peer, TimePoint now) {
     if (it == legs_.end() || it->second.stage != Stage::kWaitPeer || it->second.wake > now) continue;
     if (it->second.copying || pull_of(it->second).ending) continue;
     ask_offer(peer, id, now);
+    if (peer.state != PeerState::kReady) return;
   }
   std::vector<std::pair<uint64_t, bool>> spread;
   for (auto it = peer.farewells.begin(); it != peer.farewells.end();) {

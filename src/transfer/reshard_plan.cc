@@ -342,9 +342,8 @@ std::optional<std::string> ReshardPlan::missing(std::span<const ReshardPlan* con
       const auto unit = static_cast<int64_t>(at) % total;
       const auto entry = std::ranges::find_if(offsets.rbegin(), offsets.rend(),
                                               [&](const auto& offset) { return offset.second <= unit; });
-      return fmt::format("head {} of {} entry {}, context rank {}, is held by no rank of the prefill engine",
-                         unit - entry->second, state ? "state" : "cache", entry->first,
-                         static_cast<int64_t>(at) / total);
+      return fmt::format("head {} of {} entry {}, context rank {}, is held by no rank", unit - entry->second,
+                         state ? "state" : "cache", entry->first, static_cast<int64_t>(at) / total);
     }
   }
   return std::nullopt;
