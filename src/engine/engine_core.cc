@@ -74,6 +74,7 @@ std::unique_ptr<Sequence> EngineCore::make_sequence(Submission& submission, Sequ
       .sampling = SamplingState(request.sampling, request.prompt_index, request.choice_index, request.prompt_ids,
                                 config_.eos_token_ids),
       .blocks = {.cache_salt = request.cache_salt},
+      .may_leave = request.may_leave,
   });
   sequence->tokens.insert(sequence->tokens.end(), request.output_ids.begin(), request.output_ids.end());
   for (const auto token : request.output_ids) sequence->sampling.accept(token);
@@ -116,6 +117,7 @@ void EngineCore::fail_all(const Status& error) {
 bool EngineCore::step() {
   poll_handoff();
   auto plan = scheduler_.schedule();
+  for (const auto id : plan.leaving) end_early(id, FinishReason::kRecomputed, std::nullopt);
   start_transfers(plan);
   const bool progressed = !plan.empty() || plan.preempted > 0;
   if (!plan.sequences.empty()) compute(plan);
@@ -279,6 +281,7 @@ EngineStats EngineCore::stats() const {
           .prefix_queries = counters.prefix_queries,
           .prefix_hits = counters.prefix_hits,
           .preemptions = counters.preemptions,
+          .recomputed = counters.recomputed,
           .last_token_mismatches = mismatches_,
           .transfer_failures = transfer_failures_,
           .offers_held = handoff_.offers_held()};

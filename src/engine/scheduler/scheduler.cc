@@ -37,12 +37,15 @@ void Scheduler::wait(Sequence& sequence) {
   waiting_.emplace(waiting_key(sequence), &sequence);
 }
 
-void Scheduler::preempt(Sequence& sequence) {
+void Scheduler::preempt(Sequence& sequence, StepPlan& plan) {
   std::erase(running_, &sequence);
   blocks_.release(sequence.blocks);
   release_state(sequence);
   sequence.computed = 0;
-  ++counters_.preemptions;
+  ++plan.preempted;
+  const bool leaves = options_.recompute_elsewhere && sequence.may_leave;
+  ++(leaves ? counters_.recomputed : counters_.preemptions);
+  if (leaves) plan.leaving.push_back(sequence.id);
   wait(sequence);
 }
 
@@ -55,8 +58,7 @@ void Scheduler::preempt_at_random(StepPlan& plan) {
     return random_state_ >> 11;
   };
   if (static_cast<double>(next()) * 0x1p-53 >= options_.test_preempt_probability) return;
-  preempt(*running_[next() % running_.size()]);
-  ++plan.preempted;
+  preempt(*running_[next() % running_.size()], plan);
 }
 
 void Scheduler::finish_load(SequenceId id, int64_t valid_tokens, bool state_valid) {

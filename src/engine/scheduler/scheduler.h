@@ -41,6 +41,7 @@ struct SchedulerOptions {
   int64_t max_prompt_logit_rows = 0;         // of a step, over all sequences
   int64_t state_snapshot_interval = 0;       // tokens; 0: none
   bool priority_scheduling = false;
+  bool recompute_elsewhere = false;  // sequences that may leave are not preempted, but leave
   std::vector<TokenId> eos_token_ids;
   double test_preempt_probability = 0;
 };
@@ -89,6 +90,7 @@ class Scheduler {
 
   struct Counters {
     int64_t preemptions = 0;
+    int64_t recomputed = 0;                        // left in place of being preempted
     int64_t prefix_queries = 0, prefix_hits = 0;  // tokens
   };
   const Counters& counters() const { return counters_; }
@@ -110,7 +112,7 @@ class Scheduler {
   // scheduler.cc
   WaitingKey waiting_key(const Sequence& sequence) const;
   void wait(Sequence& sequence);
-  void preempt(Sequence& sequence);
+  void preempt(Sequence& sequence, StepPlan& plan);
   void preempt_at_random(StepPlan& plan);
   void drop_load(Sequence& sequence, int64_t valid_tokens);
   std::unique_ptr<Sequence> extract(SequenceId id);

@@ -23,8 +23,7 @@ bool Scheduler::make_room(Sequence& sequence, int64_t token_capacity, StepPlan& 
   while (!blocks_.grow(sequence.blocks, token_capacity)) {
     auto& preempted = victim();
     take_back(preempted.id, plan, budget);
-    preempt(preempted);
-    ++plan.preempted;
+    preempt(preempted, plan);
     if (&preempted == &sequence) return false;
   }
   return true;

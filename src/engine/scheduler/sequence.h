@@ -51,6 +51,7 @@ struct Sequence {
   SequenceStage stage = SequenceStage::kWaiting;
   int64_t computed = 0;  // leading tokens whose KV is in the blocks
   bool ran_before = false;
+  bool may_leave = false;  // someone brings it back
 
   bool remote_decode = false;                   // keep the prompt's KV for another engine at the end
   std::optional<RemotePrefill> remote_prefill;  // until decided
