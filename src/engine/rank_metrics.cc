@@ -1,0 +1,42 @@
+#include "engine/rank_metrics.h"
+
+#include <algorithm>
+
+namespace baton::engine {
+namespace {
+
+// Of the positions below `end`.
+int64_t tokens_below(int64_t end, int rank, int size, int block_size) {
+  const int64_t round = int64_t{size} * block_size;
+  const int64_t rest = end % round - int64_t{rank} * block_size;
+  return end / round * block_size + std::clamp<int64_t>(rest, 0, block_size);
+}
+
+}  // namespace
+
+int64_t context_tokens(int64_t first, int64_t count, int rank, int size, int block_size) {
+  if (size == 1) return count;
+  return tokens_below(first + count, rank, size, block_size) - tokens_below(first, rank, size, block_size);
+}
+
+RankMetrics::RankMetrics(MetricRegistry& registry, const parallel::GridSizes& sizes, int block_size)
+    : context_size_(sizes.context_size()), block_size_(block_size) {
+  for (int stage = 0; stage < sizes.pp; ++stage) {
+    for (int team_rank = 0; team_rank < sizes.team_size(); ++team_rank) {
+      const parallel::RankPlace place{.sizes = sizes, .stage = stage, .team_rank = team_rank};
+      ranks_.push_back({.context_rank = place.context_rank(),
+                        .tokens = registry.counter("baton:rank_kv_tokens_total",
+                                                   "Tokens whose KV this rank has taken into its cache.",
+                                                   {{"rank", place.text()}})});
+    }
+  }
+}
+
+void RankMetrics::on_tokens(int64_t first_position, int64_t count) {
+  for (auto& rank : ranks_) {
+    const auto held = context_tokens(first_position, count, rank.context_rank, context_size_, block_size_);
+    if (held > 0) rank.tokens.add(static_cast<double>(held));
+  }
+}
+
+}  // namespace baton::engine
