@@ -53,7 +53,8 @@ EngineCore::EngineCore(EngineConfig config, SchedulerOptions scheduler, Cache ca
                 parts_.executor->on_slot_reuse(slot.value);
               }),
       scheduler_(std::move(scheduler), blocks_, states_),
-      handoff_(parts_.host->producer(), parts_.host->consumer(), blocks_, states_) {
+      handoff_(parts_.producer ? parts_.producer.get() : parts_.host->producer(), parts_.host->consumer(), blocks_,
+               states_) {
   metrics_.set_totals(stats());
 }
 
@@ -119,6 +120,7 @@ void EngineCore::fail_all(const Status& error) {
 }
 
 Result<bool> EngineCore::step() {
+  BATON_TRY(parts_.executor->health());
   poll_handoff();
   auto plan = scheduler_.schedule();
   start_transfers(plan);
@@ -138,6 +140,7 @@ Result<bool> EngineCore::step() {
 
 void EngineCore::leave(const std::string& reason) {
   if (parts_.replicas) parts_.replicas->leave(reason);
+  parts_.executor->leave(reason);
 }
 
 void EngineCore::poll_handoff() {
@@ -201,6 +204,7 @@ Result<void> EngineCore::finish_oldest() {
   BATON_TRY_ASSIGN(const float* logits, parts_.executor->finish());
   const auto plan = std::move(under_way_.front());
   under_way_.pop_front();
+  if (plan.sequences.empty()) return {};  // another replica's step
   std::vector<const SamplingState*> states;
   for (const auto& step : plan.sequences) states.push_back(&scheduler_.find(step.sequence)->sampling);
   auto updates = scheduler_.update(plan, sampler_.sample(plan, states, logits));

@@ -36,6 +36,7 @@ struct Submission {
 // What a core works with. Destroyed from the last to the first.
 struct EngineParts {
   std::unique_ptr<KvHost> host;
+  std::unique_ptr<transfer::KvProducer> producer;  // over the host's, where other processes offer with it; else null
   std::unique_ptr<RankSet> ranks;
   std::unique_ptr<ReplicaGroup> replicas;  // null: no other replica steps with this one
   std::unique_ptr<Executor> executor;

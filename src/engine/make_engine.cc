@@ -4,7 +4,11 @@
 #include "base/log.h"
 #include "engine/engine_config.h"
 #include "engine/engine_impl.h"
+#include "engine/ranks/leader_executor.h"
 #include "engine/ranks/local_executor.h"
+#include "engine/ranks/lockstep.h"
+#include "engine/ranks/member.h"
+#include "engine/ranks/member_offers.h"
 #include "engine/ranks/rank_memory.h"
 
 namespace baton::engine {
@@ -25,20 +29,6 @@ void log_size(const EngineConfig& config, KvCounts counts, CacheBytes bytes, con
            gibibytes(counts.slots * bytes.slot));
 }
 
-void log_ranks(const RankSet& ranks, const std::vector<CacheShape>& shapes) {
-  if (ranks.sizes().replica_size() == 1) return;
-  log_info("grid={:?} ranks_here={} threads_per_rank={} context_ranks={}", ranks.sizes().text(), ranks.size(),
-           ranks.options().threads_per_rank, ranks.sizes().context_size());
-  for (int i = 0; i < ranks.size(); ++i) {
-    const auto& layout = shapes[static_cast<size_t>(i)].layout;
-    log_info("rank={:?} weights_mb={:.1f} kv_entries={} kv_mb={:.1f} state_layers={} state_mb={:.1f} context_rank={}",
-             ranks.rank(i).place.text(), static_cast<double>(ranks.rank(i).model->weight_bytes()) / 1e6,
-             layout.blocks.entry_count(), static_cast<double>(layout.block_count * layout.blocks.block_bytes()) / 1e6,
-             layout.states.entry_count(), static_cast<double>(layout.slot_count * layout.states.block_bytes()) / 1e6,
-             ranks.rank(i).place.context_rank());
-  }
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Engine>> make_engine(EngineConfig config, std::unique_ptr<models::Model> model,
@@ -53,7 +43,11 @@ Result<std::unique_ptr<Engine>> make_engine(EngineConfig config, std::unique_ptr
   const auto sizes = ranks->sizes();
   BATON_TRY_ASSIGN(config, resolve_config(std::move(config), ranks->model()));
   auto shapes = rank_shapes(config, *ranks);
-  BATON_TRY_ASSIGN(const auto counts, size_rank_caches(config, *ranks, shapes));
+  BATON_TRY_ASSIGN(auto counts, size_rank_caches(config, *ranks, shapes));
+  auto* const members = dependencies.members;
+  if (members != nullptr) {
+    BATON_TRY_ASSIGN(counts, agree_on_counts(*members, config, *ranks, counts));
+  }
   set_counts(shapes, counts);
   const auto bytes = cache_bytes(shapes);
   config.kv_cache_bytes = counts.blocks * bytes.block;
@@ -71,14 +65,21 @@ Result<std::unique_ptr<Engine>> make_engine(EngineConfig config, std::unique_ptr
                              transfer::WakeEngine wake) -> Result<std::unique_ptr<EngineCore>> {
     EngineParts parts;
     const auto& make_host = dependencies.make_kv_host ? dependencies.make_kv_host : make_private_kv_host;
-    BATON_TRY_ASSIGN(parts.host, make_host(host_request(*ranks, shapes, 1, wake)));
+    BATON_TRY_ASSIGN(parts.host, make_host(host_request(*ranks, shapes, members ? members->size() : 1, wake)));
     BATON_TRY(make_workers(config, shapes, *parts.host, *ranks));
-    BATON_TRY_ASSIGN(auto pipeline, LocalPipeline::create(*ranks, {.slots = 1,
-                                                                   .max_rows = config.max_num_batched_tokens,
-                                                                   .max_logit_rows = max_logit_rows(config)}));
-    parts.executor = std::make_unique<LocalExecutor>(std::move(pipeline));
+    BATON_TRY_ASSIGN(auto pipeline, LocalPipeline::create(*ranks, pipeline_options(config, *ranks)));
     parts.ranks = std::move(ranks);
-    if (dependencies.make_replica_group) parts.replicas = dependencies.make_replica_group(wake);
+    if (dependencies.replicas != nullptr) parts.replicas = std::make_unique<Lockstep>(*dependencies.replicas, wake);
+    if (members == nullptr) {
+      parts.executor = std::make_unique<LocalExecutor>(std::move(pipeline));
+    } else {
+      members->on_failure([wake](const Status&) { wake(); });
+      parts.executor = std::make_unique<LeaderExecutor>(*members, std::move(pipeline), vocab_size);
+      if (auto* producer = parts.host->producer()) {
+        parts.producer = std::make_unique<LeaderProducer>(*members, *producer);
+      }
+      BATON_TRY(say_ready(*members));
+    }
     return std::make_unique<EngineCore>(
         config, scheduler_options(config),
         EngineCore::Cache{.counts = counts, .block_tokens = block_tokens(config, sizes)}, std::move(parts),

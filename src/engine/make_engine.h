@@ -10,8 +10,8 @@
 #include "engine/engine.h"
 #include "engine/kv_host.h"
 #include "engine/ranks/rank_set.h"
-#include "engine/replica_group.h"
 #include "models/model.h"
+#include "parallel/mesh.h"
 
 namespace baton::engine {
 
@@ -25,8 +25,11 @@ struct EngineDependencies {
   MetricRegistry* metrics = nullptr;
   // Null: the steady clock.
   const Clock* clock = nullptr;
-  // Absent: this replica steps alone. Gets what wakes the engine.
-  std::function<std::unique_ptr<ReplicaGroup>(std::function<void()> wake)> make_replica_group;
+  // The other processes that hold stages of this engine, which is the first; each runs run_member (ranks/member.h).
+  // Null: all stages are here.
+  parallel::Mesh* members = nullptr;
+  // Replicas whose experts are shared: they step together (ranks/lockstep.h). Null: this replica steps alone.
+  parallel::Mesh* replicas = nullptr;
 };
 
 // Resolves the defaults, sizes the cache, allocates, and starts the engine thread. Errors name the flag to change.

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/log.h"
 #include "engine/engine_config.h"
 #include "engine/rank_cache.h"
 #include "tensor/cpu.h"
@@ -87,6 +88,24 @@ Result<void> make_workers(const EngineConfig& config, const std::vector<CacheSha
     rank.worker = std::make_unique<Worker>(std::move(worker));
     return {};
   });
+}
+
+PipelineOptions pipeline_options(const EngineConfig& config, const RankSet&) {
+  return {.slots = 1, .max_rows = config.max_num_batched_tokens, .max_logit_rows = max_logit_rows(config)};
+}
+
+void log_ranks(const RankSet& ranks, const std::vector<CacheShape>& shapes) {
+  if (ranks.sizes().replica_size() == 1) return;
+  log_info("grid={:?} ranks_here={} threads_per_rank={} context_ranks={}", ranks.sizes().text(), ranks.size(),
+           ranks.options().threads_per_rank, ranks.sizes().context_size());
+  for (int i = 0; i < ranks.size(); ++i) {
+    const auto& layout = shapes[static_cast<size_t>(i)].layout;
+    log_info("rank={:?} weights_mb={:.1f} kv_entries={} kv_mb={:.1f} state_layers={} state_mb={:.1f} context_rank={}",
+             ranks.rank(i).place.text(), static_cast<double>(ranks.rank(i).model->weight_bytes()) / 1e6,
+             layout.blocks.entry_count(), static_cast<double>(layout.block_count * layout.blocks.block_bytes()) / 1e6,
+             layout.states.entry_count(), static_cast<double>(layout.slot_count * layout.states.block_bytes()) / 1e6,
+             ranks.rank(i).place.context_rank());
+  }
 }
 
 }  // namespace baton::engine

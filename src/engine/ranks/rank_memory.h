@@ -6,6 +6,7 @@
 #include "engine/cache_shape.h"
 #include "engine/kv_budget.h"
 #include "engine/kv_host.h"
+#include "engine/ranks/local_pipeline.h"
 #include "engine/ranks/rank_set.h"
 
 namespace baton::engine {
@@ -32,6 +33,12 @@ KvHostRequest host_request(const RankSet& ranks, const std::vector<CacheShape>& 
 // Gives every rank its worker, over the host's memory.
 Result<void> make_workers(const EngineConfig& config, const std::vector<CacheShape>& shapes, KvHost& host,
                           RankSet& ranks);
+
+// Slots and rows of the pipeline of each process.
+PipelineOptions pipeline_options(const EngineConfig& config, const RankSet& ranks);
+
+// What each rank of this process holds, where there are several.
+void log_ranks(const RankSet& ranks, const std::vector<CacheShape>& shapes);
 
 // Tokens that a block number stands for: those of its blocks on all context ranks.
 int block_tokens(const EngineConfig& config, const parallel::GridSizes& sizes);

@@ -21,8 +21,11 @@ Harness::Harness(Options options) : pool_({.threads = options.threads, .spin_us 
 }
 
 std::unique_ptr<Engine> Harness::build(Options& options) {
-  EngineDependencies dependencies{
-      .pool = &pool_, .make_kv_host = make_twin_host(options.link, options.side), .metrics = &metrics_};
+  EngineDependencies dependencies{.pool = &pool_,
+                                  .make_kv_host = make_twin_host(options.link, options.side),
+                                  .metrics = &metrics_,
+                                  .members = options.members,
+                                  .replicas = options.replicas};
   std::unique_ptr<RankSet> ranks;
   if (options.grid) {
     auto make_rank = options.make_rank;

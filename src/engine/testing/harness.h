@@ -38,6 +38,8 @@ class Harness {
     // A grid of ranks, of the fake model or of what make_rank gives.
     std::optional<RankSetOptions> grid;
     RankSet::MakeModel make_rank;
+    parallel::Mesh* members = nullptr;
+    parallel::Mesh* replicas = nullptr;
     int threads = 1;
     std::shared_ptr<TwinLink> link;
     TwinSide side = TwinSide::kNone;
