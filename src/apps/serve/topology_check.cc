@@ -1,6 +1,4 @@
-// What can be said of a grid once the model's numbers are known, and what follows from it for caches and ports.
-#include <numeric>
-
+// What follows from a grid for caches and ports.
 #include "apps/serve/topology_setup.h"
 
 namespace baton::apps {
@@ -20,40 +18,15 @@ Result<int> topology_block_size(TopologySetup& topology, std::optional<int> give
   return topology.interleave;
 }
 
-Result<std::vector<int>> layers_of_stages(const TopologySetup& topology, int layers) {
-  if (!topology.layer_partition.empty()) {
-    const int sum = std::accumulate(topology.layer_partition.begin(), topology.layer_partition.end(), 0);
-    if (sum != layers) {
-      return fail(Code::kInvalidArgument,
-                  "sum(partitions)={} does not match num_hidden_layers={}. (VLLM_PP_LAYER_PARTITION)", sum, layers);
-    }
-    return topology.layer_partition;
-  }
-  if (topology.pp > layers) {
-    return fail(Code::kInvalidArgument, "--pipeline-parallel-size {}: the model has {} layers, and a stage needs one",
-                topology.pp, layers);
-  }
-  std::vector<int> counts(static_cast<size_t>(topology.pp), layers / topology.pp);
-  // The last stage has the head besides, so the others take the remainder first.
-  for (int extra = 0; extra < layers % topology.pp; ++extra) ++counts[static_cast<size_t>(topology.pp - 2 - extra)];
-  return counts;
-}
-
-Result<void> check_topology(const TopologySetup& topology, const ModelNumbers& model) {
-  BATON_TRY(layers_of_stages(topology, model.layers));
-  if (model.heads % topology.tp != 0) {
-    return fail(Code::kInvalidArgument,
-                "Total number of attention heads ({}) must be divisible by tensor parallel size ({}).", model.heads,
-                topology.tp);
-  }
-  for (const int heads : {model.heads, model.kda_heads}) {
-    if (heads % topology.ranks_per_stage() == 0) continue;
-    return fail(Code::kInvalidArgument,
-                "{} heads must be divisible by the {} ranks of a stage (prefill context {} * tensor parallel {}): each "
-                "rank owns whole heads",
-                heads, topology.ranks_per_stage(), topology.pcp, topology.tp);
-  }
-  return {};
+parallel::GridSizes grid_sizes(const TopologySetup& topology) {
+  parallel::GridSizes sizes{.dp = topology.dp_size,
+                            .pp = topology.pp,
+                            .pcp = topology.pcp,
+                            .tp = topology.tp,
+                            .dcp = topology.dcp,
+                            .expert_parallel = topology.expert_parallel};
+  if (topology.interleave > 0) sizes.interleave = topology.interleave;
+  return sizes;
 }
 
 Result<engine::KvTransferConfig> kv_transfer_of_replica(const engine::KvTransferConfig& config,
