@@ -125,8 +125,10 @@ TEST(Topology, ABlockUnderContextParallelismIsTheInterleave) {
 }
 
 TEST(Topology, TheGridIsThatOfTheFlags) {
-  const auto sizes = grid_sizes(topology_of({"-dp", "4", "-dpn", "1", "-tp", "16", "-dcp", "16", "--enable-expert-parallel"},
-                                            {{"VLLM_HOST_IP", "192.0.2.1"}}).value());
+  const auto sizes =
+      grid_sizes(topology_of({"-dp", "4", "-dpn", "1", "-tp", "16", "-dcp", "16", "--enable-expert-parallel"},
+                             {{"VLLM_HOST_IP", "192.0.2.1"}})
+                     .value());
   EXPECT_EQ(sizes.text(), "dp4 pp1 pcp1 tp16 dcp16 ep");
   EXPECT_EQ(sizes.interleave, 768);
   EXPECT_TRUE(parallel::check_grid(sizes, {.layers = 93, .heads = 64, .experts = 384}).has_value());
