@@ -122,8 +122,7 @@ Result<void> check_built(const TopologySetup& topology) {
 Result<void> run_server(ServeSetup setup) {
   std::signal(SIGPIPE, SIG_IGN);
   BATON_TRY(check_built(setup.topology));
-  BATON_TRY_ASSIGN(setup.engine.kv_transfer,
-                   kv_transfer_of_replica(setup.engine.kv_transfer, setup.topology, setup.topology.dp_rank));
+  BATON_TRY_ASSIGN(setup.engine, config_of_replica(setup.engine, setup.topology, setup.topology.dp_rank));
   if (setup.threads <= 0) setup.threads = tensor::usable_cores();
   const bool oversubscribed = setup.threads > tensor::usable_cores();
   if (oversubscribed) {

@@ -75,9 +75,10 @@ Result<int> topology_block_size(TopologySetup& topology, std::optional<int> give
 // As src/parallel knows it; what needs the model's numbers is checked there (check_grid, stage_layers).
 parallel::GridSizes grid_sizes(const TopologySetup& topology);
 
-// The hand-off's settings of one data-parallel rank: every rank has its own engine id and its own span of ports
-// (kv_port + dp_rank * ranks of a replica), so that one template serves all ranks of a host.
-Result<engine::KvTransferConfig> kv_transfer_of_replica(const engine::KvTransferConfig& config,
-                                                        const TopologySetup& topology, int dp_rank);
+// The configuration of one data-parallel rank. Of the hand-off it has its own engine id and its own span of ports
+// (kv_port + dp_rank * ranks of a replica), so that one template serves all ranks of a host; and it draws seeds of its
+// own where requests bring none.
+Result<engine::EngineConfig> config_of_replica(const engine::EngineConfig& config, const TopologySetup& topology,
+                                               int dp_rank);
 
 }  // namespace baton::apps

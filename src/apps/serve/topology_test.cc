@@ -174,16 +174,20 @@ TEST(Topology, PartitionsOfStages) {
 
 TEST(Topology, OneTemplateServesAllReplicasOfAHost) {
   const auto topology = topology_of({"-dp", "4", "-dpn", "3", "-tp", "4", "-pp", "2"}).value();
-  engine::KvTransferConfig config;
-  config.role = engine::KvRole::kProducer;
-  config.engine_id = "0";
-  config.port = 30000;
-  const auto third = kv_transfer_of_replica(config, topology, 3).value();
-  EXPECT_EQ(third.engine_id, "0_dp3");
-  EXPECT_EQ(third.port, 30024);
-  config.port = 65530;
-  EXPECT_FALSE(kv_transfer_of_replica(config, topology, 3).has_value());
-  EXPECT_EQ(kv_transfer_of_replica(config, topology_of({}).value(), 0).value().engine_id, "0");
+  engine::EngineConfig config;
+  config.seed = 1024;
+  config.kv_transfer.role = engine::KvRole::kProducer;
+  config.kv_transfer.engine_id = "0";
+  config.kv_transfer.port = 30000;
+  const auto third = config_of_replica(config, topology, 3).value();
+  EXPECT_EQ(third.kv_transfer.engine_id, "0_dp3");
+  EXPECT_EQ(third.kv_transfer.port, 30024);
+  EXPECT_EQ(third.seed, 1027u);
+  config.kv_transfer.port = 65530;
+  EXPECT_FALSE(config_of_replica(config, topology, 3).has_value());
+  const auto alone = config_of_replica(config, topology_of({}).value(), 0).value();
+  EXPECT_EQ(alone.kv_transfer.engine_id, "0");
+  EXPECT_EQ(alone.seed, 1024u);
 }
 
 TEST(OwnAddress, InterfacesAndRoutes) {

@@ -29,21 +29,24 @@ parallel::GridSizes grid_sizes(const TopologySetup& topology) {
   return sizes;
 }
 
-Result<engine::KvTransferConfig> kv_transfer_of_replica(const engine::KvTransferConfig& config,
-                                                        const TopologySetup& topology, int dp_rank) {
-  engine::KvTransferConfig made = config;
-  if (config.role == engine::KvRole::kNone || topology.dp_size == 1) return made;
-  made.engine_id = fmt::format("{}_dp{}", config.engine_id, dp_rank);
-  if (config.port == 0) return made;
-  const int64_t port = int64_t{config.port} + int64_t{dp_rank} * topology.ranks_per_replica();
+Result<engine::EngineConfig> config_of_replica(const engine::EngineConfig& config, const TopologySetup& topology,
+                                               int dp_rank) {
+  engine::EngineConfig made = config;
+  if (topology.dp_size == 1) return made;
+  if (config.seed != 0) made.seed = config.seed + static_cast<uint64_t>(dp_rank);
+  auto& transfer = made.kv_transfer;
+  if (transfer.role == engine::KvRole::kNone) return made;
+  transfer.engine_id = fmt::format("{}_dp{}", transfer.engine_id, dp_rank);
+  if (transfer.port == 0) return made;
+  const int64_t port = int64_t{transfer.port} + int64_t{dp_rank} * topology.ranks_per_replica();
   if (port > 65535) {
     return fail(
         Code::kInvalidArgument,
         "--kv-transfer-config kv_port {}: data-parallel rank {} of {} ranks each would use port {}; take a lower "
         "kv_port",
-        config.port, dp_rank, topology.ranks_per_replica(), port);
+        transfer.port, dp_rank, topology.ranks_per_replica(), port);
   }
-  made.port = static_cast<int>(port);
+  transfer.port = static_cast<int>(port);
   return made;
 }
 
