@@ -8,6 +8,19 @@
 #include "tensor/cpu.h"
 
 namespace baton::engine {
+namespace {
+
+Result<void> check_parts(const RankSet& ranks) {
+  for (int i = 0; i < ranks.size() && ranks.sizes().replica_size() > 1; ++i) {
+    const auto needs = ranks.rank(i).model->cache_needs();
+    if (needs.parts.size() == needs.paged.size()) continue;
+    return fail(Code::kUnimplemented,
+                "this model can't be spread over ranks: it doesn't say which part of it each has");
+  }
+  return {};
+}
+
+}  // namespace
 
 int block_tokens(const EngineConfig& config, const parallel::GridSizes& sizes) {
   return config.block_size * sizes.context_size();
@@ -30,6 +43,7 @@ CacheBytes cache_bytes(const std::vector<CacheShape>& shapes) {
 
 Result<KvCounts> size_rank_caches(const EngineConfig& config, const RankSet& ranks,
                                   const std::vector<CacheShape>& shapes) {
+  BATON_TRY(check_parts(ranks));
   const auto bytes = cache_bytes(shapes);
   const int64_t logits =
       ranks.holds_last_stage() ? int64_t{4} * max_logit_rows(config) * ranks.model().vocab_size() : 0;
