@@ -9,3 +9,5 @@ add_executable(latent_attention_bench latent_attention_bench.cc matmul_peak.cc m
 target_link_libraries(latent_attention_bench PRIVATE baton_options baton_kernels)
 add_executable(mla_forms_bench mla_forms_bench.cc)
 target_link_libraries(mla_forms_bench PRIVATE baton_options baton_kernels)
+baton_test(NAME context_test SOURCES attention_context_test.cc latent_context_test.cc indexer_context_test.cc
+  DEPS baton_kernels)
