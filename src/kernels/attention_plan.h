@@ -25,13 +25,13 @@ constexpr int kSplitUnitsPerThread = 4;  // below that many units, single rows a
 constexpr float kEmpty = -std::numeric_limits<float>::infinity();
 
 // Bytes of one token's key or value of a head.
-int64_t kv_row_bytes(const PagedKvView& cache) {
+inline int64_t kv_row_bytes(const PagedKvView& cache) {
   return entry_token_bytes({.kind = PagedKind::kKeysValues, .dim = cache.head_dim, .dtype = cache.dtype});
 }
 
-int padded_dim(int head_dim) { return (head_dim + 15) / 16 * 16; }
-int rows_per_block(int group) { return std::max(1, kMaxQueries / group); }
-int queries_max(int group) { return std::max(kMaxQueries, group); }
+inline int padded_dim(int head_dim) { return (head_dim + 15) / 16 * 16; }
+inline int rows_per_block(int group) { return std::max(1, kMaxQueries / group); }
+inline int queries_max(int group) { return std::max(kMaxQueries, group); }
 
 // Where each state of a lane lies: maxima and sums [queries], outputs [queries][padded].
 struct LaneState {
@@ -77,7 +77,7 @@ struct ThreadScratch {
   static LaneState state(float* base, int queries) { return {base, base + queries, base + 2 * queries}; }
 };
 
-int64_t last_position(const SequenceSlice& slice) { return slice.context_len + slice.row_count - 1; }
+inline int64_t last_position(const SequenceSlice& slice) { return slice.context_len + slice.row_count - 1; }
 
 // Some rows of one slice against one kv head.
 struct Block {

@@ -26,11 +26,11 @@ constexpr int kUnitsPerThread = 2;  // below that many units the work is cut fin
 constexpr int kMergeDepth = 5;      // lanes pending in a binary merge of 16, with the one being computed
 constexpr float kEmpty = -std::numeric_limits<float>::infinity();
 
-int round16(int n) { return (n + 15) / 16 * 16; }
-int divide_up(int a, int b) { return (a + b - 1) / b; }
+inline int round16(int n) { return (n + 15) / 16 * 16; }
+inline int divide_up(int a, int b) { return (a + b - 1) / b; }
 
 // Heads of a block: all blocks of one size but the last.
-int heads_per_block(int heads) { return divide_up(heads, divide_up(heads, kBlockQueries)); }
+inline int heads_per_block(int heads) { return divide_up(heads, divide_up(heads, kBlockQueries)); }
 
 struct LaneState {
   float* m;    // [queries]
@@ -92,9 +92,9 @@ struct ThreadScratch {
   }
 };
 
-LaneState lane_state(float* base, int queries) { return {base, base + queries, base + 2 * queries}; }
+inline LaneState lane_state(float* base, int queries) { return {base, base + queries, base + 2 * queries}; }
 
-int64_t last_position(const SequenceSlice& slice) { return slice.context_len + slice.row_count - 1; }
+inline int64_t last_position(const SequenceSlice& slice) { return slice.context_len + slice.row_count - 1; }
 
 // A step cut into units: (slice, row block, head block), and of single rows that are split, or of all when the lanes
 // are left unmerged, (.., lane).
@@ -146,7 +146,7 @@ struct Block {
   int64_t step_row(int row) const { return slice.row_begin + first_row + row; }
 };
 
-Block block_of(const Plan& plan, const SequenceSlice& slice, int head_block, int first_row, int row_count) {
+inline Block block_of(const Plan& plan, const SequenceSlice& slice, int head_block, int first_row, int row_count) {
   const int first_head = head_block * plan.heads_block;
   return {.slice = slice,
           .first_head = first_head,
@@ -156,7 +156,7 @@ Block block_of(const Plan& plan, const SequenceSlice& slice, int head_block, int
 }
 
 // Cuts finer where threads would idle: single rows over lanes, then smaller blocks of heads. No bit changes.
-void choose_split(Plan& plan, int threads) {
+inline void choose_split(Plan& plan, int threads) {
   const int64_t wanted = int64_t{kUnitsPerThread} * threads;
   if (threads == 1 || plan.units == 0 || plan.units >= wanted) return;
   int64_t singles = 0;
