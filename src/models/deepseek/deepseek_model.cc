@@ -122,14 +122,14 @@ Result<void> DeepseekModel::prepare_layers(Scratch& scratch) const {
   }
   if (has(&Layer::mla)) {
     BATON_TRY_ASSIGN(scratch.mla, MlaScratch::allocate(config_.mla, share_.heads(config_.mla.heads).count(), rows,
-                                                       scratch.threads, group));
+                                                       scratch.threads, group, share_.place()));
   }
   if (has(&Layer::mlp)) {
     BATON_TRY_ASSIGN(scratch.mlp, MlpScratch::allocate(rows, config_.intermediate, group));
   }
   if (config_.indexer) {
-    BATON_TRY_ASSIGN(scratch.selection,
-                     IndexSelection::allocate(*config_.indexer, rows, config_.max_positions, scratch.threads, group));
+    BATON_TRY_ASSIGN(scratch.selection, IndexSelection::allocate(*config_.indexer, rows, config_.max_positions,
+                                                                 scratch.threads, group, share_.place()));
   }
   if (config_.residual_block != 0) {
     const int blocks = banked_blocks(share_.layers().end);
@@ -234,6 +234,7 @@ void DeepseekModel::attention(int index, Step& step, float* out) {
               .slices = step.batch.slices,
               .cache = cache.tokens(layer.latent_entry),
               .indexer_role = role,
+              .place = share_.place(),
               .isa = isa_};
   if (role != IndexerRole::kNone) mla.selection = &*scratch.selection;
   if (role == IndexerRole::kOwn) {
