@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "base/check.h"
+#include "kernels/attention.h"
+#include "kernels/latent_cache.h"
 #include "models/model.h"
 
 namespace baton::models {
@@ -28,6 +30,9 @@ struct ScriptPart {
 struct GridScript {
   std::vector<std::vector<int32_t>> sequences;
   std::vector<std::vector<ScriptPart>> steps;
+  // Of each sequence, if not empty: so many of its first tokens are in the cache before the first step, with made-up
+  // contents that are the same in every grid.
+  std::vector<int> cached;
 };
 
 struct GridOptions {
@@ -105,7 +110,8 @@ class GridRunner {
         if (i < table.size()) table[i] = --next;
       }
     }
-    std::vector<int> done(sequences.size());
+    std::vector<int> done = script_->cached;
+    done.resize(sequences.size());
     for (const auto& parts : script_->steps) {
       Step step;
       for (const ScriptPart& part : parts) {
@@ -172,6 +178,61 @@ class GridRunner {
     view.context = {.size = sizes_.context_size(), .rank = rank.place.context_rank()};
   }
 
+  // Uniform in -1 to 1, of the place among the whole model's cache.
+  static float made_up(uint64_t kind, uint64_t sequence, uint64_t token, uint64_t element) {
+    uint64_t z = (kind << 54) + (sequence << 46) + (token << 20) + element + 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    z ^= z >> 31;
+    return static_cast<float>(static_cast<double>(z >> 40) / 8388608.0 - 1);
+  }
+
+  void fill_cache(Rank& rank) {
+    ComputePool pool({.threads = 1});
+    for (size_t s = 0; s < script_->cached.size(); ++s) {
+      for (size_t e = 0; e < rank.needs.paged.size(); ++e) fill_entry(rank, e, s, pool);
+      for (int l = 0; l < rank.needs.state_layers; ++l) {
+        const EntryPart& part = rank.needs.state_parts[static_cast<size_t>(l)];
+        for (int h = 0; h < rank.needs.state_heads; ++h) {
+          auto* values = reinterpret_cast<float*>(rank.view.state(l).at(static_cast<int64_t>(s), h));
+          for (int64_t i = 0; i < rank.needs.state_head_bytes / 4; ++i) {
+            values[i] = 0.1f * made_up(static_cast<uint64_t>(512 + part.index), s,
+                                       static_cast<uint64_t>(part.first_head + h), static_cast<uint64_t>(i));
+          }
+        }
+      }
+    }
+  }
+
+  void fill_entry(Rank& rank, size_t e, size_t s, ComputePool& pool) {
+    const kernels::PagedEntry& entry = rank.needs.paged[e];
+    const EntryPart& part = rank.needs.parts[e];
+    const int64_t rows = script_->cached[s], head_width = entry.dim + entry.rope_dim;
+    const bool pairs = entry.kind == kernels::PagedKind::kKeysValues;
+    const int64_t width = head_width * entry.heads * (pairs ? 2 : 1);
+    std::vector<float> values(static_cast<size_t>(rows * width));
+    for (int64_t t = 0; t < rows; ++t) {
+      for (int64_t i = 0; i < width; ++i) {
+        // Keys and values of a head lie side by side in what is made up.
+        const int64_t half = i / (head_width * entry.heads), head = i / head_width % entry.heads;
+        const int64_t element = ((part.first_head + head) * 2 + half) * head_width + i % head_width;
+        values[static_cast<size_t>(t * width + i)] =
+            made_up(static_cast<uint64_t>(part.index), s, static_cast<uint64_t>(t), static_cast<uint64_t>(element));
+      }
+    }
+    const kernels::SequenceSlice slice = {.block_table = tables_[s].data(), .row_count = static_cast<int>(rows)};
+    const int entry_index = static_cast<int>(e);
+    if (pairs) {
+      kernels::write_kv(rank.view.keys_values(entry_index), 0, {&slice, 1}, values.data(), width,
+                        values.data() + width / 2, width, options_.isa, pool);
+    } else if (entry.kind == kernels::PagedKind::kLatent) {
+      kernels::write_latents(rank.view.tokens(entry_index), {&slice, 1}, values.data(), width,
+                             values.data() + entry.dim, width, options_.isa, pool);
+    } else {
+      kernels::write_index_keys(rank.view.tokens(entry_index), {&slice, 1}, values.data(), width, options_.isa, pool);
+    }
+  }
+
   void run_stage(int stage, std::vector<std::vector<float>>& between, GridOutcome& outcome) {
     const int size = sizes_.team_size();
     parallel::Team team(size);
@@ -184,6 +245,7 @@ class GridRunner {
         own.push_back(ranks[static_cast<size_t>(rank.place.context_peer(c))].blocks.data());
       }
       rank.view.context_blocks = own;
+      fill_cache(rank);
     }
     std::vector<std::vector<float>> out(steps_.size()), logits(steps_.size());
     std::vector<std::vector<float>> taps(steps_.size());

@@ -16,11 +16,20 @@ Result<RankShare> RankShare::make(const RankSetup& setup, const parallel::GridLi
     return fail(Code::kInvalidArgument, "{}: stage {} and replica {} are not in the grid {}", where, place.stage,
                 place.dp_rank, place.sizes.text());
   }
+  const bool exchanges = place.sizes.expert_parallel && place.sizes.dp > 1 && limits.experts > 0;
+  if (exchanges && place.team_rank == 0) {
+    const ReplicaExchange* replicas = setup.replicas;
+    if (replicas == nullptr || replicas->size() != place.sizes.dp || replicas->rank() != place.dp_rank) {
+      return fail(Code::kInvalidArgument, "{}: experts over {} replicas need an exchange between them", where,
+                  place.sizes.dp);
+    }
+  }
   auto stages = parallel::stage_layers(limits.layers, place.sizes.pp, setup.layer_partition);
   if (!stages) return fail(stages.error().with_context(where));
   RankShare share;
   share.place_ = place;
   share.group_ = setup.group;
+  share.replicas_ = exchanges ? setup.replicas : nullptr;
   share.layers_ = (*stages)[static_cast<size_t>(place.stage)];
   return share;
 }

@@ -26,11 +26,15 @@ class RankShare {
   parallel::Share columns(int64_t total) const;
   parallel::Share heads(int64_t total) const { return place_.heads(total); }
   parallel::Share experts(int64_t total) const { return place_.experts(total); }
+  // Whether the experts lie on the ranks of several replicas, and who exchanges with them: null on ranks but the first.
+  bool spans_replicas() const { return place_.sizes.expert_parallel && place_.sizes.dp > 1; }
+  ReplicaExchange* replicas() const { return replicas_; }
 
  private:
   parallel::RankPlace place_;
   parallel::Group group_;
   parallel::Share layers_;
+  ReplicaExchange* replicas_ = nullptr;
 };
 
 }  // namespace baton::models

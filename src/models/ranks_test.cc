@@ -45,9 +45,10 @@ GridSizes random_grid(std::mt19937& random, int heads, int layers) {
   const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
   for (;;) {
     GridSizes sizes{.pp = 1 + below(3), .pcp = 1 + below(2), .tp = 1 + below(6), .interleave = 768};
+    if (below(2) == 0) sizes.dcp = sizes.tp;
     const bool one = sizes.pp * sizes.pcp * sizes.tp == 1;
     const parallel::GridLimits limits{.layers = layers, .heads = heads};
-    if (!one && sizes.context_size() == 1 && parallel::check_grid(sizes, limits)) return sizes;
+    if (!one && parallel::check_grid(sizes, limits)) return sizes;
   }
 }
 

@@ -118,18 +118,19 @@ Result<void> DeepseekModel::prepare_layers(Scratch& scratch) const {
   }
   if (has(&Layer::moe)) {
     widest = std::max({widest, moe_shape_.shared_intermediate, moe_shape_.expert_features});
-    BATON_TRY_ASSIGN(scratch.moe, MoeScratch::allocate(moe_shape_, rows, MoeScratch::kPassRows, group));
+    BATON_TRY_ASSIGN(scratch.moe, MoeScratch::allocate(moe_shape_, rows, MoeScratch::kPassRows, group,
+                                                       {.place = share_.place(), .exchange = share_.replicas()}));
   }
   if (has(&Layer::mla)) {
     BATON_TRY_ASSIGN(scratch.mla, MlaScratch::allocate(config_.mla, share_.heads(config_.mla.heads).count(), rows,
-                                                       scratch.threads, group));
+                                                       scratch.threads, group, share_.place()));
   }
   if (has(&Layer::mlp)) {
     BATON_TRY_ASSIGN(scratch.mlp, MlpScratch::allocate(rows, config_.intermediate, group));
   }
   if (config_.indexer) {
-    BATON_TRY_ASSIGN(scratch.selection,
-                     IndexSelection::allocate(*config_.indexer, rows, config_.max_positions, scratch.threads, group));
+    BATON_TRY_ASSIGN(scratch.selection, IndexSelection::allocate(*config_.indexer, rows, config_.max_positions,
+                                                                 scratch.threads, group, share_.place()));
   }
   if (config_.residual_block != 0) {
     const int blocks = banked_blocks(share_.layers().end);
@@ -145,9 +146,9 @@ void DeepseekModel::check_batch(const ForwardBatch& batch, const ComputePool& po
                   std::ssize(batch.logit_rows) <= scratch_->max_logit_rows && pool.threads() <= scratch_->threads,
               "rows={} positions={} logit_rows={} threads={}", batch.tokens.size(), batch.positions.size(),
               batch.logit_rows.size(), pool.threads());
-  BATON_CHECK(
-      (share_.first_stage() || batch.stage_in != nullptr) && (share_.last_stage() || batch.stage_out != nullptr),
-      "stage {} without its ends", share_.place().stage);
+  BATON_CHECK(batch.tokens.empty() || ((share_.first_stage() || batch.stage_in != nullptr) &&
+                                       (share_.last_stage() || batch.stage_out != nullptr)),
+              "stage {} without its ends", share_.place().stage);
   for (size_t i = 0; i < batch.tokens.size(); ++i) {
     BATON_CHECK(batch.tokens[i] >= 0 && batch.tokens[i] < config_.vocab, "token {}", batch.tokens[i]);
     BATON_CHECK(batch.positions[i] >= 0 && batch.positions[i] < config_.max_positions, "position {}",
@@ -163,7 +164,7 @@ void DeepseekModel::forward(const ForwardBatch& batch, float* logits, ComputePoo
             .team = TeamStep(share_.group(), std::ssize(batch.tokens)),
             .residual = scratch_->residual.as<float>()};
   step.mine = step.team.mine();
-  if (step.team.rows() == 0) return;
+  if (step.team.rows() == 0) return serve_replicas(step);
   enter_stage(step);
   for (int i = 0; i < static_cast<int>(layers_.size()); ++i) {
     run_layer(i, step);
@@ -171,6 +172,14 @@ void DeepseekModel::forward(const ForwardBatch& batch, float* logits, ComputePoo
   }
   leave_stage(step, logits);
   step.team.gathered();
+}
+
+// A step without rows: what the other replicas ask of this one's experts.
+void DeepseekModel::serve_replicas(Step& step) {
+  if (!config_.moe || !share_.spans_replicas()) return;
+  for (int i = 0; i < static_cast<int>(layers_.size()); ++i) {
+    if (layers_[i].moe) feed_forward(i, step, step.scratch.delta->as<float>());
+  }
 }
 
 void DeepseekModel::run_layer(int index, Step& step) {
@@ -234,6 +243,7 @@ void DeepseekModel::attention(int index, Step& step, float* out) {
               .slices = step.batch.slices,
               .cache = cache.tokens(layer.latent_entry),
               .indexer_role = role,
+              .place = share_.place(),
               .isa = isa_};
   if (role != IndexerRole::kNone) mla.selection = &*scratch.selection;
   if (role == IndexerRole::kOwn) {

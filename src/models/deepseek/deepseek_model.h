@@ -68,6 +68,7 @@ class DeepseekModel : public Model {
   void leave_stage(Step& step, float* logits);
   void tap(int64_t layer, const Step& step) const;
   void run_layer(int index, Step& step);
+  void serve_replicas(Step& step);
   void attention(int index, Step& step, float* out);
   void feed_forward(int index, Step& step, float* out);
   // Of the rank's rows: the residual stream, or a mix of it with the bank.

@@ -1,5 +1,6 @@
 #include "models/layers/gqa.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/attention.h"
@@ -7,50 +8,71 @@
 namespace baton::models {
 
 Result<GqaScratch> GqaScratch::allocate(const GqaShape& shape, const GqaHeads& heads, int64_t max_rows, int threads,
-                                        parallel::Group group) {
+                                        parallel::Group group, const parallel::RankPlace& place) {
   GqaScratch scratch;
   const auto bytes = [&](int64_t count) { return static_cast<size_t>(max_rows * count * shape.head_dim) * 4; };
   BATON_TRY_ASSIGN(scratch.qkv_, tensor::Buffer::allocate(bytes(heads.query.count() + 2 * heads.kv.count())));
   BATON_TRY_ASSIGN(scratch.heads_out_, group.share(bytes(shape.heads)));
-  const int group_heads = shape.heads / shape.kv_heads;
-  const int kv_heads = static_cast<int>(heads.kv.count());
   BATON_TRY_ASSIGN(scratch.attention_, tensor::Buffer::allocate(kernels::attention_scratch_bytes(
-                                           group_heads * kv_heads, kv_heads, shape.head_dim, threads)));
+                                           shape.heads / shape.kv_heads, 1, shape.head_dim, threads)));
+  BATON_TRY_ASSIGN(scratch.lanes_,
+                   ContextLanes::allocate(group, place, max_rows, shape.heads, shape.head_dim, shape.head_dim));
+  scratch.borders_.resize(static_cast<size_t>(heads.kv.count()) + 1);
   return scratch;
+}
+
+const int32_t* GqaScratch::borders(const GqaShape& shape, const GqaHeads& held, parallel::Share heads) {
+  const int64_t group = shape.heads / shape.kv_heads;
+  if (heads.begin == held.kv.begin * group && heads.end == held.kv.end * group) return nullptr;  // all alike
+  for (size_t j = 0; j < borders_.size(); ++j) {
+    const int64_t border = (held.kv.begin + static_cast<int64_t>(j)) * group;
+    borders_[j] = static_cast<int32_t>(std::clamp(border, heads.begin, heads.end) - heads.begin);
+  }
+  return borders_.data();
 }
 
 namespace {
 
-// Whether the rank's KV heads serve its own query heads alone, each as many.
-bool heads_are_even(const GqaShape& shape, const GqaHeads& heads) {
-  const int64_t group = shape.heads / shape.kv_heads;
-  return heads.query.begin == heads.kv.begin * group && heads.query.end == heads.kv.end * group;
+kernels::AttentionArgs attention_args(const GqaStep& step, parallel::Share heads, const float* q, int64_t q_stride,
+                                      GqaScratch& scratch) {
+  const int64_t dim = step.shape.head_dim;
+  return {.cache = step.cache,
+          .heads = static_cast<int>(heads.count()),
+          .head_borders = scratch.borders(step.shape, step.heads, heads),
+          .scale = 1.0f / std::sqrt(static_cast<float>(dim)),
+          .q = q,
+          .q_stride = q_stride,
+          .out = scratch.heads_out() + heads.begin * dim,
+          .out_stride = step.shape.q_features(),
+          .isa = step.isa};
 }
 
-// Attention of the rank's query heads, KV head by KV head where ranks part a group.
-void attend(const GqaStep& step, int64_t stride, GqaScratch& scratch, ComputePool& pool) {
-  const GqaShape& shape = step.shape;
-  const parallel::Share own = step.heads.query, kv = step.heads.kv;
-  kernels::AttentionArgs args = {.cache = step.cache,
-                                 .heads = static_cast<int>(own.count()),
-                                 .scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
-                                 .q = scratch.qkv(),
-                                 .q_stride = stride,
-                                 .out = scratch.heads_out() + own.begin * shape.head_dim,
-                                 .out_stride = shape.q_features(),
-                                 .isa = step.isa};
-  if (heads_are_even(shape, step.heads)) return kernels::paged_attention(args, step.slices, scratch.attention(), pool);
-  const int64_t group = shape.heads / shape.kv_heads;
-  args.cache.kv_heads = 1;
-  for (int64_t h = kv.begin; h < kv.end; ++h) {
-    const int64_t begin = std::max(own.begin, h * group), end = std::min(own.end, (h + 1) * group);
-    if (begin >= end) continue;
-    args.cache.base = step.cache.base + (h - kv.begin) * step.cache.head_stride;
-    args.heads = static_cast<int>(end - begin);
-    args.q = scratch.qkv() + (begin - own.begin) * shape.head_dim;
-    args.out = scratch.heads_out() + begin * shape.head_dim;
-    kernels::paged_attention(args, step.slices, scratch.attention(), pool);
+// The rank's lanes for the heads of its context group; then its own heads of all lanes.
+void attend_lanes(const GqaStep& step, TeamStep& team, GqaScratch& scratch, ComputePool& pool) {
+  ContextLanes& lanes = scratch.lanes();
+  const parallel::Share own = step.heads.query, group = lanes.group_heads();
+  kernels::paged_attention_lanes(attention_args(step, group, lanes.group_queries(), lanes.query_stride(), scratch),
+                                 step.slices, lanes.partials(), scratch.attention(), pool);
+  team.gathered();
+  kernels::merge_lanes({.partials = lanes.partials(),
+                        .first_head = static_cast<int>(own.begin - group.begin),
+                        .heads = static_cast<int>(own.count()),
+                        .out = scratch.heads_out() + own.begin * step.shape.head_dim,
+                        .out_stride = step.shape.q_features(),
+                        .isa = step.isa},
+                       step.slices, scratch.attention(), pool);
+}
+
+// What others read of this rank is in its memory, and the other way round, when this returns.
+void share_context(const GqaStep& step, int64_t stride, TeamStep& team, GqaScratch& scratch) {
+  if (step.cache.context.size == 1) return;
+  ContextLanes& lanes = scratch.lanes();
+  const int64_t dim = step.shape.head_dim, features = step.heads.query.count() * dim;
+  for (int64_t r = 0; lanes.serves(team) && r < team.rows(); ++r) {
+    std::copy_n(scratch.qkv() + r * stride, features,
+                lanes.queries() + r * lanes.query_stride() + step.heads.query.begin * dim);
   }
+  team.gathered();
 }
 
 }  // namespace
@@ -70,8 +92,13 @@ void gqa_forward(const GqaWeights& weights, const GqaStep& step, TeamStep& team,
   kernels::apply_rope(q, stride, static_cast<int>(q_heads + kv_heads), shape.head_dim, shape.rope_dim, step.positions,
                       step.cos_sin, shape.pairing, team.rows(), step.isa, pool);
   kernels::write_kv(step.cache, 0, step.slices, k, stride, v, stride, step.isa, pool);
-  if (step.cache.context.size > 1) team.gathered();  // others' keys are read
-  attend(step, stride, scratch, pool);
+  share_context(step, stride, team, scratch);
+  if (scratch.lanes().serves(team)) {
+    attend_lanes(step, team, scratch, pool);
+  } else {
+    kernels::paged_attention(attention_args(step, step.heads.query, q, stride, scratch), step.slices,
+                             scratch.attention(), pool);
+  }
   team.gathered();
   input.set(scratch.heads_out(), team.rows(), shape.q_features());
   weights.o.apply(input, y, hidden, pool);

@@ -7,6 +7,7 @@
 #include "base/compute_pool.h"
 #include "kernels/elementwise.h"
 #include "kernels/kv_view.h"
+#include "models/layers/context_lanes.h"
 #include "models/layers/linear.h"
 #include "models/layers/team.h"
 #include "tensor/buffer.h"
@@ -39,14 +40,19 @@ class GqaScratch {
  public:
   // The same call on each rank of the team.
   static Result<GqaScratch> allocate(const GqaShape& shape, const GqaHeads& heads, int64_t max_rows, int threads,
-                                     parallel::Group group = {});
+                                     parallel::Group group = {}, const parallel::RankPlace& place = {});
   float* qkv() { return qkv_.as<float>(); }               // [rows, q | k | v] of the rank's heads
   float* heads_out() { return heads_out_->as<float>(); }  // [rows, heads, head_dim], of the team
   std::span<std::byte> attention() { return {attention_.data(), attention_.size()}; }
+  ContextLanes& lanes() { return lanes_; }
+  // Query heads of `heads` that use each of the rank's KV heads, as attention takes them.
+  const int32_t* borders(const GqaShape& shape, const GqaHeads& held, parallel::Share heads);
 
  private:
   tensor::Buffer qkv_, attention_;
   std::shared_ptr<tensor::Buffer> heads_out_;
+  ContextLanes lanes_;
+  std::vector<int32_t> borders_;
 };
 
 struct GqaStep {

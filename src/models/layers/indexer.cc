@@ -30,7 +30,7 @@ void norm_keys(const IndexerWeights& weights, const IndexerStep& step, float* k,
 }  // namespace
 
 Result<IndexSelection> IndexSelection::allocate(const IndexerConfig& config, int64_t max_rows, int64_t max_positions,
-                                                int threads, parallel::Group group) {
+                                                int threads, parallel::Group group, const parallel::RankPlace& place) {
   IndexSelection selection;
   selection.stride_ = config.top_k + config.pool - 1;
   selection.max_positions_ = max_positions;
@@ -41,8 +41,17 @@ Result<IndexSelection> IndexSelection::allocate(const IndexerConfig& config, int
   BATON_TRY_ASSIGN(selection.q_, TeamRows::allocate(group, max_rows, int64_t{config.heads} * config.dim));
   BATON_TRY_ASSIGN(selection.k_, TeamRows::allocate(group, max_rows, config.stored_dim()));
   BATON_TRY_ASSIGN(selection.weights_, TeamRows::allocate(group, max_rows, config.heads));
-  BATON_TRY_ASSIGN(selection.scratch_, tensor::Buffer::allocate(kernels::index_select_scratch_bytes(
-                                           config.stored_dim(), max_positions, threads)));
+  size_t scratch = kernels::index_select_scratch_bytes(config.stored_dim(), max_positions, threads);
+  if (place.sizes.context_size() > 1) {
+    const int ranks = place.sizes.context_size();
+    scratch = std::max(scratch, kernels::index_candidates_scratch_bytes(config.stored_dim(), max_positions, ranks,
+                                                                        place.sizes.interleave, config.top_k, threads));
+    const int64_t rows = std::min(max_rows, TeamStep::kFewRows);
+    selection.candidates_bytes_ = (kernels::index_candidates_bytes(rows, ranks, config.top_k) + 63) / 64 * 64;
+    BATON_TRY_ASSIGN(selection.candidates_,
+                     group.share(selection.candidates_bytes_ * static_cast<size_t>(place.context_groups())));
+  }
+  BATON_TRY_ASSIGN(selection.scratch_, tensor::Buffer::allocate(scratch));
   return selection;
 }
 
@@ -73,33 +82,62 @@ void IndexSelection::store_keys(const IndexerWeights& weights, const IndexerStep
   weights.q_b.apply(cq, q_.gathered(), int64_t{step.config.heads} * step.config.dim, pool);
 }
 
-void IndexSelection::select(const IndexerWeights& weights, const IndexerStep& step, const TeamStep& team,
-                            ComputePool& pool) {
+void IndexSelection::rotate(const IndexerStep& step, parallel::Share rows, float* q, ComputePool& pool) const {
   const IndexerConfig& config = step.config;
+  if (config.rope_dim == 0) return;
+  const int64_t features = int64_t{config.heads} * config.dim;
+  kernels::apply_rope(q + rows.begin * features, features, config.heads, config.dim, config.rope_dim,
+                      step.positions + rows.begin, step.cos_sin, config.pairing, rows.count(), step.isa, pool);
+}
+
+kernels::SelectArgs IndexSelection::select_args(const IndexerWeights& weights, const IndexerStep& step,
+                                                const float* q) {
+  const IndexerConfig& config = step.config;
+  // The factor heads^-0.5 dim^-0.5 is above 0 and the same for all: it changes no selection, so it is left out.
+  return {.indexer = {.cache = step.cache,
+                      .heads = config.heads,
+                      .q = q,
+                      .q_stride = int64_t{config.heads} * config.dim,
+                      .weights = weights_.gathered(),
+                      .weights_stride = config.heads,
+                      .pool = config.pool,
+                      .pool_bias = config.pool > 1 ? weights.pool_bias.data() : nullptr,
+                      .isa = step.isa},
+          .top_k = config.top_k,
+          .selected = positions_->as<int32_t>(),
+          .selected_stride = stride_,
+          .selected_count = counts_->as<int32_t>()};
+}
+
+void IndexSelection::select(const IndexerWeights& weights, const IndexerStep& step, TeamStep& team, ComputePool& pool) {
+  if (candidates_ != nullptr && team.few()) return select_spread(weights, step, team, pool);
   const parallel::Share rows = team.cut();
   if (rows.count() == 0) return;
-  const int64_t q_features = int64_t{config.heads} * config.dim;
-  float* q = q_.gathered();
-  if (config.rope_dim != 0) {
-    kernels::apply_rope(q + rows.begin * q_features, q_features, config.heads, config.dim, config.rope_dim,
-                        step.positions + rows.begin, step.cos_sin, config.pairing, rows.count(), step.isa, pool);
-  }
+  rotate(step, rows, q_.gathered(), pool);
   clip_slices(step.slices, rows, slices_);
-  // The factor heads^-0.5 dim^-0.5 is above 0 and the same for all: it changes no selection, so it is left out.
-  kernels::index_select({.indexer = {.cache = step.cache,
-                                     .heads = config.heads,
-                                     .q = q,
-                                     .q_stride = q_features,
-                                     .weights = weights_.gathered(),
-                                     .weights_stride = config.heads,
-                                     .pool = config.pool,
-                                     .pool_bias = config.pool > 1 ? weights.pool_bias.data() : nullptr,
-                                     .isa = step.isa},
-                         .top_k = config.top_k,
-                         .selected = positions_->as<int32_t>(),
-                         .selected_stride = stride_,
-                         .selected_count = counts_->as<int32_t>()},
-                        slices_, max_positions_, {scratch_.data(), scratch_.size()}, pool);
+  kernels::index_select(select_args(weights, step, q_.gathered()), slices_, max_positions_,
+                        {scratch_.data(), scratch_.size()}, pool);
+}
+
+void IndexSelection::select_spread(const IndexerWeights& weights, const IndexerStep& step, TeamStep& team,
+                                   ComputePool& pool) {
+  const parallel::RankPlace& place = step.place;
+  const int64_t features = int64_t{step.config.heads} * step.config.dim;
+  float* q = q_.take(team, features);
+  const parallel::Share served = parallel::share_of(team.rows(), place.context_groups(), place.context_group());
+  rotate(step, served, q, pool);
+  clip_slices(step.slices, served, slices_);
+  const kernels::SelectArgs args = select_args(weights, step, q);
+  const kernels::IndexCandidates candidates = {
+      .data = candidates_->data() + candidates_bytes_ * static_cast<size_t>(place.context_group()),
+      .ranks = place.sizes.context_size(),
+      .top_k = step.config.top_k};
+  const std::span<std::byte> scratch = {scratch_.data(), scratch_.size()};
+  if (served.count() > 0) kernels::index_candidates(args, slices_, max_positions_, candidates, scratch, pool);
+  team.gathered();
+  const parallel::Share own = parallel::share_of(served.count(), candidates.ranks, place.context_rank());
+  if (own.count() == 0) return;
+  kernels::select_candidates(args, slices_, {.first = own.begin, .count = own.count()}, candidates, scratch, pool);
 }
 
 void IndexSelection::pack(parallel::Share rows, float* out) const {
@@ -134,7 +172,7 @@ void clip_slices(std::span<const kernels::SequenceSlice> slices, parallel::Share
 
 void run_indexer(const IndexerWeights& weights, const IndexerStep& step, IndexSelection& selection, QuantizedInput& x,
                  QuantizedInput& cq, ComputePool& pool) {
-  const TeamStep team({}, step.rows);
+  TeamStep team({}, step.rows);
   selection.project(weights, step, x, pool);
   selection.make_keys(weights, step, team, pool);
   selection.store_keys(weights, step, team, cq, pool);

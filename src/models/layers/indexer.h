@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/compute_pool.h"
+#include "kernels/indexer.h"
 #include "kernels/kv_view.h"
 #include "models/deepseek/deepseek_config.h"
 #include "models/layers/linear.h"
@@ -36,6 +37,7 @@ struct IndexerStep {
   const float* cos_sin = nullptr;
   std::span<const kernels::SequenceSlice> slices;
   kernels::TokenCacheView cache;
+  parallel::RankPlace place;
   tensor::Isa isa = tensor::Isa::kPortable;
 };
 
@@ -46,7 +48,8 @@ class IndexSelection {
  public:
   // The same call on each rank of the team.
   static Result<IndexSelection> allocate(const IndexerConfig& config, int64_t max_rows, int64_t max_positions,
-                                         int threads, parallel::Group group = {});
+                                         int threads, parallel::Group group = {},
+                                         const parallel::RankPlace& place = {});
   // Of the team.
   const int32_t* positions() const { return positions_->as<int32_t>(); }  // [rows, stride], ascending
   int64_t stride() const { return stride_; }
@@ -59,8 +62,10 @@ class IndexSelection {
   // 3: the step's keys into the cache; the rank's columns of the queries. cq: the query's low rank.
   void store_keys(const IndexerWeights& weights, const IndexerStep& step, const TeamStep& team, QuantizedInput& cq,
                   ComputePool& pool);
-  // 4: the choice for the rank's rows. Others may read it after the team has gathered.
-  void select(const IndexerWeights& weights, const IndexerStep& step, const TeamStep& team, ComputePool& pool);
+  // 4: the choice for the rank's rows. Others may read it after the team has gathered. Few rows of a context that is
+  // spread over ranks: each scores the positions that it holds, for a part of the rows that its context group serves,
+  // and leaves its best of them to the others.
+  void select(const IndexerWeights& weights, const IndexerStep& step, TeamStep& team, ComputePool& pool);
 
   // What a pipeline stage hands to the next where that one's layers share this selection: a count, then the positions,
   // of rows `rows`; [rows, 1 + stride].
@@ -70,11 +75,17 @@ class IndexSelection {
   void unpack(parallel::Share rows, const float* packed);
 
  private:
+  void rotate(const IndexerStep& step, parallel::Share rows, float* q, ComputePool& pool) const;
+  kernels::SelectArgs select_args(const IndexerWeights& weights, const IndexerStep& step, const float* q);
+  void select_spread(const IndexerWeights& weights, const IndexerStep& step, TeamStep& team, ComputePool& pool);
+
   int64_t stride_ = 0, max_positions_ = 0;
   std::shared_ptr<tensor::Buffer> positions_, counts_;
   TeamRows q_, k_, weights_;
   tensor::Buffer scratch_;
   std::vector<kernels::SequenceSlice> slices_;  // the rank's part of a step's
+  std::shared_ptr<tensor::Buffer> candidates_;  // of each context group; null where the context is one rank's
+  size_t candidates_bytes_ = 0;                 // of one
 };
 
 // The parts of slices that lie in `rows`.

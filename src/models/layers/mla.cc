@@ -10,7 +10,7 @@
 namespace baton::models {
 
 Result<MlaScratch> MlaScratch::allocate(const MlaConfig& config, int64_t heads, int64_t max_rows, int threads,
-                                        parallel::Group group) {
+                                        parallel::Group group, const parallel::RankPlace& place) {
   MlaScratch scratch;
   const auto floats = [&](int64_t features) { return static_cast<size_t>(max_rows * features) * sizeof(float); };
   const int64_t rank = config.kv_lora_rank, all_values = int64_t{config.heads} * config.value_dim;
@@ -28,19 +28,32 @@ Result<MlaScratch> MlaScratch::allocate(const MlaConfig& config, int64_t heads, 
   if (config.output_gate) {
     BATON_TRY_ASSIGN(scratch.gate_, tensor::Buffer::allocate(floats(heads * config.value_dim)));
   }
-  BATON_TRY_ASSIGN(scratch.attention_, tensor::Buffer::allocate(kernels::latent_attention_scratch_bytes(
-                                           static_cast<int>(heads), static_cast<int>(rank), config.rope_dim, threads)));
+  const int64_t attended = std::max(heads, place.group_heads(config.heads).count());
+  BATON_TRY_ASSIGN(scratch.attention_,
+                   tensor::Buffer::allocate(kernels::latent_attention_scratch_bytes(
+                       static_cast<int>(attended), static_cast<int>(rank), config.rope_dim, threads)));
+  BATON_TRY_ASSIGN(scratch.lanes_, ContextLanes::allocate(group, place, max_rows, config.heads, rank + config.rope_dim,
+                                                          static_cast<int>(rank)));
   return scratch;
 }
 
 namespace {
 
-// from: [rows, heads, from_stride], to: [rows, heads, to_stride]: `count` elements of each head.
-void copy_heads(const float* from, int64_t from_stride, float* to, int64_t to_stride, int64_t rows, int64_t heads,
-                int64_t count, ComputePool& pool) {
+// Rows of heads: elements from one to the next.
+struct HeadStrides {
+  int64_t row = 0, head = 0;
+};
+
+// `count` elements of each head.
+void copy_heads(const float* from, HeadStrides from_stride, float* to, HeadStrides to_stride, int64_t rows,
+                int64_t heads, int64_t count, ComputePool& pool) {
   pool.parallel_for(rows, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin * heads; i < end * heads; ++i)
-      std::copy_n(from + i * from_stride, count, to + i * to_stride);
+    for (int64_t r = begin; r < end; ++r) {
+      for (int64_t h = 0; h < heads; ++h) {
+        std::copy_n(from + r * from_stride.row + h * from_stride.head, count,
+                    to + r * to_stride.row + h * to_stride.head);
+      }
+    }
   });
 }
 
@@ -58,14 +71,15 @@ class MlaForward {
     norm_rows();
     team_.rows_made();
     store(input);
+    absorb();
     // What others attend to, or choose from, must be in their memory.
     if (own_indexer() || step_.cache.context.size > 1) team_.gathered();
     if (own_indexer()) {
       step_.selection->select(*step_.indexer, index_step(), team_, pool_);
       team_.gathered();
     }
-    absorb();
     attend();
+    make_values();
     team_.gathered();
     const int64_t features = all_values();
     scratch_.inner_.set(scratch_.heads_out_->as<float>(), team_.rows(), features);
@@ -85,6 +99,7 @@ class MlaForward {
             .cos_sin = step_.cos_sin,
             .slices = step_.slices,
             .cache = step_.index_cache,
+            .place = step_.place,
             .isa = step_.isa};
   }
 
@@ -140,31 +155,61 @@ class MlaForward {
     const float* q = scratch_.q_.as<float>();
     float* nope = scratch_.nope_.as<float>();
     float* latents = scratch_.latents_.as<float>();
+    const HeadStrides query = {heads() * config_.query_dim(), config_.query_dim()};
+    const HeadStrides plain = {heads() * config_.nope_dim, config_.nope_dim};
+    HeadStrides wide = {heads() * width, width};
     float* absorbed = scratch_.absorbed_.as<float>();
-    copy_heads(q, config_.query_dim(), nope, config_.nope_dim, rows, heads(), config_.nope_dim, pool_);
-    kernels::matmul_heads(weights_.key_up, nope, heads() * config_.nope_dim, rows, latents, heads() * rank,
-                          scratch_.heads_, pool_);
-    copy_heads(latents, rank, absorbed, width, rows, heads(), rank, pool_);
-    copy_heads(q + config_.nope_dim, config_.query_dim(), absorbed + rank, width, rows, heads(), config_.rope_dim,
-               pool_);
+    if (scratch_.lanes_.serves(team_)) {
+      absorbed = scratch_.lanes_.queries() + step_.heads.begin * width;
+      wide.row = scratch_.lanes_.query_stride();
+    }
+    copy_heads(q, query, nope, plain, rows, heads(), config_.nope_dim, pool_);
+    kernels::matmul_heads(weights_.key_up, nope, plain.row, rows, latents, heads() * rank, scratch_.heads_, pool_);
+    copy_heads(latents, {heads() * rank, rank}, absorbed, wide, rows, heads(), rank, pool_);
+    copy_heads(q + config_.nope_dim, query, absorbed + rank, wide, rows, heads(), config_.rope_dim, pool_);
   }
 
-  // Attention over the cache, the heads' values and the output gate, into the team's [rows, all heads, value].
-  void attend() {
-    const int64_t rank = config_.kv_lora_rank, rows = team_.rows();
+  std::span<std::byte> attention_scratch() { return {scratch_.attention_.data(), scratch_.attention_.size()}; }
+
+  kernels::LatentAttentionArgs attention_args(int64_t heads, const float* q, int64_t q_stride) {
     const bool sparse = step_.indexer_role != IndexerRole::kNone;
-    kernels::latent_attention({.cache = step_.cache,
-                               .heads = static_cast<int>(heads()),
-                               .scale = config_.scale,
-                               .q = scratch_.absorbed_.as<float>(),
-                               .q_stride = heads() * latent_width(),
-                               .out = scratch_.latents_.as<float>(),
-                               .out_stride = heads() * rank,
-                               .selected = sparse ? step_.selection->positions() : nullptr,
-                               .selected_stride = sparse ? step_.selection->stride() : 0,
-                               .selected_count = sparse ? step_.selection->counts() : nullptr,
-                               .isa = step_.isa},
-                              step_.slices, {scratch_.attention_.data(), scratch_.attention_.size()}, pool_);
+    return {.cache = step_.cache,
+            .heads = static_cast<int>(heads),
+            .scale = config_.scale,
+            .q = q,
+            .q_stride = q_stride,
+            .out = scratch_.latents_.as<float>(),
+            .out_stride = heads * config_.kv_lora_rank,
+            .selected = sparse ? step_.selection->positions() : nullptr,
+            .selected_stride = sparse ? step_.selection->stride() : 0,
+            .selected_count = sparse ? step_.selection->counts() : nullptr,
+            .isa = step_.isa};
+  }
+
+  // Attention of the rank's heads over the cache: [rows, heads, rank].
+  void attend() {
+    ContextLanes& lanes = scratch_.lanes_;
+    if (!lanes.serves(team_)) {
+      return kernels::latent_attention(
+          attention_args(heads(), scratch_.absorbed_.as<float>(), heads() * latent_width()), step_.slices,
+          attention_scratch(), pool_);
+    }
+    const parallel::Share group = lanes.group_heads();
+    kernels::latent_attention_lanes(attention_args(group.count(), lanes.group_queries(), lanes.query_stride()),
+                                    step_.slices, lanes.partials(), attention_scratch(), pool_);
+    team_.gathered();
+    kernels::merge_lanes({.partials = lanes.partials(),
+                          .first_head = static_cast<int>(step_.heads.begin - group.begin),
+                          .heads = static_cast<int>(heads()),
+                          .out = scratch_.latents_.as<float>(),
+                          .out_stride = heads() * config_.kv_lora_rank,
+                          .isa = step_.isa},
+                         step_.slices, attention_scratch(), pool_);
+  }
+
+  // The heads' values and the output gate, into the team's [rows, all heads, value].
+  void make_values() {
+    const int64_t rank = config_.kv_lora_rank, rows = team_.rows();
     float* out = scratch_.heads_out_->as<float>() + step_.heads.begin * config_.value_dim;
     kernels::matmul_heads(weights_.value_up, scratch_.latents_.as<float>(), heads() * rank, rows, out, all_values(),
                           scratch_.heads_, pool_);

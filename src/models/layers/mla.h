@@ -18,6 +18,7 @@
 #include "base/compute_pool.h"
 #include "kernels/kv_view.h"
 #include "models/deepseek/deepseek_config.h"
+#include "models/layers/context_lanes.h"
 #include "models/layers/indexer.h"
 #include "models/layers/linear.h"
 #include "models/layers/team.h"
@@ -51,6 +52,7 @@ struct MlaStep {
   const IndexerConfig* indexer_config = nullptr;
   kernels::TokenCacheView index_cache;
   IndexSelection* selection = nullptr;
+  parallel::RankPlace place;
   tensor::Isa isa = tensor::Isa::kPortable;
 };
 
@@ -59,7 +61,7 @@ class MlaScratch {
  public:
   // The same call on each rank of the team; heads: how many this rank has.
   static Result<MlaScratch> allocate(const MlaConfig& config, int64_t heads, int64_t max_rows, int threads,
-                                     parallel::Group group = {});
+                                     parallel::Group group = {}, const parallel::RankPlace& place = {});
 
  private:
   friend class MlaForward;
@@ -75,6 +77,7 @@ class MlaScratch {
   tensor::Buffer latents_;   // heads x rank
   tensor::Buffer gate_;      // heads x value
   tensor::Buffer attention_;
+  ContextLanes lanes_;
 };
 
 // x: the layer's normed input, already set in `input`; y: [rows, hidden] of the team, of which all columns are there on

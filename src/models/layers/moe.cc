@@ -1,6 +1,7 @@
 #include "models/layers/moe.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/check.h"
 #include "kernels/elementwise.h"
@@ -14,8 +15,9 @@ ExpertPlan::ExpertPlan(int experts, int64_t max_pairs)
       source_rows_(static_cast<size_t>(max_pairs)),
       places_(static_cast<size_t>(max_pairs)) {}
 
-void ExpertPlan::sort(const int32_t* ids, int64_t rows, int slots) {
-  pairs_ = rows * slots;
+template <typename RowOf>
+void ExpertPlan::sort_by(const int32_t* ids, int64_t pairs, RowOf row_of) {
+  pairs_ = pairs;
   BATON_CHECK(pairs_ <= std::ssize(places_), "pairs={} of {}", pairs_, places_.size());
   std::ranges::fill(begins_, 0);
   for (int64_t i = 0; i < pairs_; ++i) ++begins_[static_cast<size_t>(ids[i]) + 1];
@@ -23,17 +25,40 @@ void ExpertPlan::sort(const int32_t* ids, int64_t rows, int slots) {
   std::copy_n(begins_.begin(), next_.size(), next_.begin());
   for (int64_t i = 0; i < pairs_; ++i) {
     const int64_t place = next_[static_cast<size_t>(ids[i])]++;
-    source_rows_[static_cast<size_t>(place)] = static_cast<int32_t>(i / slots);
+    source_rows_[static_cast<size_t>(place)] = row_of(i);
     places_[static_cast<size_t>(i)] = static_cast<int32_t>(place);
   }
 }
 
+void ExpertPlan::sort(const int32_t* ids, int64_t rows, int slots) {
+  sort_by(ids, rows * slots, [slots](int64_t i) { return static_cast<int32_t>(i / slots); });
+}
+
+void ExpertPlan::sort_pairs(const int32_t* experts, const int32_t* rows, int64_t pairs) {
+  sort_by(experts, pairs, [rows](int64_t i) { return rows[i]; });
+}
+
 Result<MoeScratch> MoeScratch::allocate(const MoeShape& shape, int64_t max_rows, int64_t pass_rows,
-                                        parallel::Group group) {
+                                        parallel::Group group, const MoeReplicaSetup& replicas) {
   BATON_TRY(kernels::check_router(shape.router));
   MoeScratch scratch;
   scratch.pass_rows_ = std::min(max_rows, pass_rows);
-  const int64_t top_k = shape.router.top_k, pairs = scratch.pass_rows_ * top_k, width = shape.expert_features;
+  const int64_t top_k = shape.router.top_k, width = shape.expert_features;
+  int64_t pairs = scratch.pass_rows_ * top_k;
+  const parallel::GridSizes& sizes = replicas.place.sizes;
+  if (sizes.expert_parallel && sizes.dp > 1) {
+    // All replicas take the same number of rows at once, whatever they were prepared for.
+    MoeReplicas::Shape spread = {.pass_rows = pass_rows, .slots = shape.router.top_k, .width = width};
+    for (int p = 0; p <= sizes.dp; ++p) {
+      spread.first_expert.push_back(
+          parallel::share_of(shape.router.experts, sizes.dp * sizes.team_size(), p * sizes.team_size()).begin);
+    }
+    BATON_TRY_ASSIGN(scratch.replicas_, MoeReplicas::allocate(group, std::move(spread), replicas.exchange));
+    scratch.pass_rows_ = scratch.replicas_->pass_rows();
+    pairs = scratch.replicas_->pairs_max();
+    scratch.straight_.resize(static_cast<size_t>(scratch.pass_rows_ * top_k));
+    std::iota(scratch.straight_.begin(), scratch.straight_.end(), 0);
+  }
   scratch.plan_ = ExpertPlan(shape.router.experts, pairs);
   scratch.groups_.reserve(static_cast<size_t>(shape.router.experts));
   // Ranks get about as many pairs each; one that gets more takes them in several goes.
@@ -72,24 +97,23 @@ class MoeForward {
       : weights_(weights), step_(step), shape_(step.shape), team_(team), scratch_(scratch), pool_(pool) {}
 
   void run(QuantizedInput& input, float* y) {
-    project(input);
-    team_.gathered();
-    choose();
-    team_.rows_made();
-    if (weights_.shared) mlp_finish(*weights_.shared, team_, *scratch_.shared_, input, y, shape_.hidden, pool_);
-    float* latent = weights_.latent_down ? scratch_.latent_.gathered() : nullptr;
-    for (int64_t begin = 0; begin < team_.rows(); begin += scratch_.pass_rows_) {
-      const int64_t rows = std::min(scratch_.pass_rows_, team_.rows() - begin);
-      if (begin > 0) team_.gathered();  // the pass before has been combined
-      if (latent != nullptr) {
-        float* z = latent + begin * shape_.expert_features;
-        run_experts(begin, rows, z, z, nullptr);
-      } else {
-        float* out = y + begin * shape_.hidden;
-        run_experts(begin, rows, step_.x + begin * shape_.hidden, out, weights_.shared ? out : nullptr);
-      }
+    if (team_.rows() > 0) {
+      project(input);
+      team_.gathered();
+      choose();
+      team_.rows_made();
+      if (weights_.shared) mlp_finish(*weights_.shared, team_, *scratch_.shared_, input, y, shape_.hidden, pool_);
     }
-    if (latent != nullptr) leave_latent(input, y);
+    // Experts read rows of x and write rows of out, expert_features wide; out may be x.
+    const bool latent = weights_.latent_down.has_value();
+    const float* x = latent ? scratch_.latent_.gathered() : step_.x;
+    float* out = latent ? scratch_.latent_.gathered() : y;
+    if (scratch_.replicas_) {
+      run_replicas(x, out);
+    } else {
+      run_passes(x, out);
+    }
+    if (latent && team_.rows() > 0) leave_latent(input, y);
     team_.gathered();
   }
 
@@ -115,29 +139,65 @@ class MoeForward {
                    ids() + mine.begin * slots, scratch_.weights_.made(team_) + mine.begin * slots, step_.isa, pool_);
   }
 
-  // x, y: rows [begin, begin + rows), expert_features wide; the rank's columns of y = combined (+ shared, which may be
-  // y). y may be x.
-  void run_experts(int64_t begin, int64_t rows, const float* x, float* y, const float* shared) {
+  void run_passes(const float* x, float* out) {
     const int slots = shape_.router.top_k;
-    scratch_.plan_.sort(ids() + begin * slots, rows, slots);
+    for (int64_t begin = 0; begin < team_.rows(); begin += scratch_.pass_rows_) {
+      const int64_t rows = std::min(scratch_.pass_rows_, team_.rows() - begin);
+      if (begin > 0) team_.gathered();  // the pass before has been combined
+      scratch_.plan_.sort(ids() + begin * slots, rows, slots);
+      run_experts(x + begin * shape_.expert_features);
+      team_.gathered();
+      combine(begin, rows, scratch_.outputs(), scratch_.plan_.places(), out);
+    }
+  }
+
+  void run_replicas(const float* x, float* out) {
+    MoeReplicas& replicas = *scratch_.replicas_;
+    const int64_t slots = shape_.router.top_k, pass = scratch_.pass_rows_;
+    bool more = true;
+    for (int64_t begin = 0; more; begin += pass) {
+      const int64_t rows = std::clamp<int64_t>(team_.rows() - begin, 0, pass);
+      if (team_.rank() == 0) {
+        replicas.offer(ids() + begin * slots, x + begin * shape_.expert_features, rows, begin + pass < team_.rows());
+      }
+      team_.gathered();
+      more = replicas.more();
+      scratch_.plan_.sort_pairs(replicas.experts(), replicas.source_rows(), replicas.pairs());
+      run_experts(replicas.x());
+      team_.gathered();
+      if (team_.rank() == 0) replicas.give_back(scratch_.outputs(), scratch_.plan_.places());
+      team_.gathered();
+      if (rows > 0) combine(begin, rows, replicas.returned(), scratch_.straight_.data(), out);
+    }
+  }
+
+  // The outputs of those of the plan's pairs that are of the rank's experts. x: the plan's rows.
+  void run_experts(const float* x) {
     const auto& begins = scratch_.plan_.begins();
     const auto first = static_cast<size_t>(weights_.first_expert);
     const int64_t end = begins[first + weights_.gate.size()];
     for (int64_t pair = begins[first]; pair < end; pair += scratch_.chunk_pairs_) {
       multiply_chunk(x, pair, std::min(end, pair + scratch_.chunk_pairs_));
     }
-    team_.gathered();
-    const parallel::Share columns = team_.columns(shape_.expert_features);
+  }
+
+  // The rank's columns of rows [begin, begin + rows) of out = their slots' outputs, weighted (+ out, the shared
+  // experts').
+  void combine(int64_t begin, int64_t rows, const float* outputs, const int32_t* places, float* out) {
+    const int64_t width = shape_.expert_features;
+    const parallel::Share columns = team_.columns(width);
     if (columns.count() == 0) return;
-    kernels::combine_slots({.outputs = scratch_.outputs() + columns.begin,
-                            .outputs_stride = shape_.expert_features,
-                            .places = scratch_.plan_.places(),
+    const int slots = shape_.router.top_k;
+    float* y = out + begin * width + columns.begin;
+    kernels::combine_slots({.outputs = outputs + columns.begin,
+                            .outputs_stride = width,
+                            .places = places,
                             .weights = scratch_.weights_.made(team_) + begin * slots,
                             .slots = slots,
-                            .shared = shared != nullptr ? shared + columns.begin : nullptr,
-                            .shared_stride = shape_.expert_features,
-                            .y = y + columns.begin,
-                            .y_stride = shape_.expert_features,
+                            .shared = weights_.shared && !weights_.latent_down ? y : nullptr,
+                            .shared_stride = width,
+                            .y = y,
+                            .y_stride = width,
                             .rows = rows,
                             .features = columns.count(),
                             .isa = step_.isa},

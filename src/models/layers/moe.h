@@ -16,6 +16,7 @@
 #include "models/layers/activation.h"
 #include "models/layers/linear.h"
 #include "models/layers/mlp.h"
+#include "models/layers/moe_replicas.h"
 #include "models/layers/team.h"
 #include "tensor/buffer.h"
 
@@ -50,6 +51,8 @@ class ExpertPlan {
   ExpertPlan(int experts, int64_t max_pairs);
   // ids: [rows, slots], each below experts.
   void sort(const int32_t* ids, int64_t rows, int slots);
+  // The same of any pairs: pair i is of expert experts[i] and of row rows[i], and stands at places()[i].
+  void sort_pairs(const int32_t* experts, const int32_t* rows, int64_t pairs);
 
   int64_t pairs() const { return pairs_; }
   // Sorted pair i is of row source_rows()[i]; pair (row, slot) stands at places()[row * slots + slot].
@@ -59,6 +62,8 @@ class ExpertPlan {
   const std::vector<int64_t>& begins() const { return begins_; }
 
  private:
+  template <typename RowOf>
+  void sort_by(const int32_t* experts, int64_t pairs, RowOf row_of);
   int64_t pairs_ = 0;
   std::vector<int64_t> begins_, next_;
   std::vector<int32_t> source_rows_, places_;
@@ -72,7 +77,7 @@ class MoeScratch {
   static constexpr int64_t kPassRows = 1024;
   // The same call on each rank of the team. kInvalidArgument for a router that contradicts itself.
   static Result<MoeScratch> allocate(const MoeShape& shape, int64_t max_rows, int64_t pass_rows = kPassRows,
-                                     parallel::Group group = {});
+                                     parallel::Group group = {}, const MoeReplicaSetup& replicas = {});
 
  private:
   friend class MoeForward;
@@ -88,6 +93,8 @@ class MoeScratch {
   tensor::Buffer sorted_, gate_, up_;        // [pairs of a chunk, expert_features], [.., intermediate]
   std::shared_ptr<tensor::Buffer> outputs_;  // [pairs of a pass, expert_features], of the team; with one rank: sorted_
   std::optional<MlpScratch> shared_;
+  std::optional<MoeReplicas> replicas_;
+  std::vector<int32_t> straight_;  // 0, 1, ...: places of what came back from replicas
 };
 
 struct MoeStep {
@@ -96,7 +103,8 @@ struct MoeStep {
   tensor::Isa isa = tensor::Isa::kPortable;
 };
 
-// y: [rows, hidden] of the team, not x, of which all columns are there on return.
+// y: [rows, hidden] of the team, not x, of which all columns are there on return. With experts over replicas there may
+// be no rows: the layer's part for the others' rows is done.
 void moe_forward(const MoeWeights& weights, const MoeStep& step, TeamStep& team, MoeScratch& scratch,
                  QuantizedInput& input, float* y, ComputePool& pool);
 

@@ -38,7 +38,8 @@ Result<void> LlamaModel::prepare(int max_rows, int max_logit_rows, int threads) 
   BATON_TRY_ASSIGN(scratch.logit_rows, TeamRows::allocate(group, max_logit_rows, config_.hidden));
   const int64_t widest = std::max({config_.hidden, config_.intermediate, config_.attention.q_features()});
   BATON_TRY_ASSIGN(scratch.input, QuantizedInput::allocate(std::max(max_rows, max_logit_rows), widest));
-  BATON_TRY_ASSIGN(scratch.attention, GqaScratch::allocate(config_.attention, heads_, max_rows, threads, group));
+  BATON_TRY_ASSIGN(scratch.attention,
+                   GqaScratch::allocate(config_.attention, heads_, max_rows, threads, group, share_.place()));
   BATON_TRY_ASSIGN(scratch.mlp, MlpScratch::allocate(max_rows, config_.intermediate, group));
   scratch_ = std::move(scratch);
   return {};
