@@ -46,6 +46,7 @@ EngineCore::EngineCore(EngineConfig config, SchedulerOptions scheduler, Cache ca
               [this](BlockId block) {
                 parts_.host->on_block_reuse(block);
                 parts_.executor->on_block_reuse(block);
+                rank_metrics_.on_reuse(block);
               }),
       states_(static_cast<int>(cache.counts.slots),
               [this](kv::StateSlot slot) {
@@ -159,9 +160,10 @@ void EngineCore::take_loaded(Handoff::Loaded loaded) {
                 result.outcome.error().to_string(), result.valid_tokens, sequence->size(),
                 config_.kv_transfer.recompute_on_failure ? "recompute" : "fail");
   }
-  const int64_t had = sequence->computed;
+  if (const int64_t had = sequence->computed; result.valid_tokens > had) {
+    rank_metrics_.on_tokens(had, result.valid_tokens - had, sequence->blocks.table);
+  }
   scheduler_.finish_load(loaded.sequence, result.valid_tokens, result.state_valid);
-  if (result.valid_tokens > had) rank_metrics_.on_tokens(had, result.valid_tokens - had);
   metrics_.on_load(record.wanted_external, sequence->external_tokens);
   if (!result.outcome && !config_.kv_transfer.recompute_on_failure) {
     end_early(loaded.sequence, FinishReason::kError, result.outcome.error().with_context("KV transfer"));
@@ -209,8 +211,9 @@ Result<void> EngineCore::finish_oldest() {
   for (const auto& step : plan.sequences) states.push_back(&scheduler_.find(step.sequence)->sampling);
   auto updates = scheduler_.update(plan, sampler_.sample(plan, states, logits));
   for (const auto& step : plan.sequences) {
-    rank_metrics_.on_tokens(step.first_position, static_cast<int64_t>(step.tokens.size()));
+    rank_metrics_.on_tokens(step.first_position, static_cast<int64_t>(step.tokens.size()), step.block_tables[0]);
   }
+  rank_metrics_.publish();
   const auto now = clock_.now();
   int64_t generated = 0;
   for (const auto& update : updates) generated += static_cast<int64_t>(update.taken.size());

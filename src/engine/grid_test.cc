@@ -130,6 +130,12 @@ TEST(GridEngineMetrics, EveryRankSaysWhatItHolds) {
   request.sampling.max_tokens = 1;
   (void)harness.run(request);
   const auto text = harness.metrics().text();
+  // Of the second place of the sequence only the first two ranks have tokens.
+  for (const auto& [rank, blocks] :
+       {std::pair{"pp0 pcp0 tp0", 2}, {"pp0 pcp0 tp1", 2}, {"pp0 pcp1 tp0", 1}, {"pp0 pcp1 tp1", 1}}) {
+    EXPECT_NE(text.find(fmt::format("baton:rank_kv_blocks_used{{rank=\"{}\"}} {}\n", rank, blocks)), std::string::npos)
+        << rank;
+  }
   // 22 positions, 4 in a row on each of 4 context ranks: 4 + 2 on the first, ranks 0 to 3 in their order.
   for (const auto& [rank, tokens] :
        {std::pair{"pp0 pcp0 tp0", 8}, {"pp0 pcp0 tp1", 6}, {"pp0 pcp1 tp0", 4}, {"pp0 pcp1 tp1", 4}}) {

@@ -83,7 +83,7 @@ Result<std::unique_ptr<Engine>> make_engine(EngineConfig config, std::unique_ptr
     return std::make_unique<EngineCore>(
         config, scheduler_options(config),
         EngineCore::Cache{.counts = counts, .block_tokens = block_tokens(config, sizes)}, std::move(parts),
-        EngineMetrics(registry, config, counts), RankMetrics(registry, sizes, config.block_size), clock,
+        EngineMetrics(registry, config, counts), RankMetrics(registry, sizes, config.block_size, counts.blocks), clock,
         std::move(hooks));
   };
   BATON_TRY_ASSIGN(auto engine, EngineImpl::create(config, vocab_size, clock, std::move(own_registry), make_core));
