@@ -106,6 +106,8 @@ std::unique_ptr<Sequence> EngineCore::make_sequence(Submission& submission, Sequ
 }
 
 void EngineCore::abort(const std::string& id, FinishReason reason) {
+  // What is under way may end it; and no step may write into blocks that are free. A failure shows at the next step.
+  if (by_client_id_.contains(id)) settle();
   const auto found = by_client_id_.find(id);
   if (found == by_client_id_.end()) return handoff_.revoke(id);
   end_early(found->second, reason, std::nullopt);
@@ -121,6 +123,7 @@ void EngineCore::fail_all(const Status& error) {
 }
 
 Result<bool> EngineCore::step() {
+  if (failure_) return fail(*failure_);
   BATON_TRY(parts_.executor->health());
   poll_handoff();
   auto plan = scheduler_.schedule();
@@ -223,9 +226,10 @@ Result<void> EngineCore::finish_oldest() {
   return {};
 }
 
-Result<void> EngineCore::settle() {
-  while (!under_way_.empty()) BATON_TRY(finish_oldest());
-  return {};
+void EngineCore::settle() {
+  while (!under_way_.empty() && !failure_) {
+    if (const auto finished = finish_oldest(); !finished) failure_ = finished.error();
+  }
 }
 
 void EngineCore::take_update(SequenceUpdate update, TimePoint now) {

@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -98,7 +99,7 @@ class EngineCore {
   Result<void> begin(StepPlan plan);
   Result<void> finish_oldest();
   // Until no step is under way: whatever takes blocks away, or reads them, waits for that.
-  Result<void> settle();
+  void settle();
   void take_update(SequenceUpdate update, TimePoint now);
   void unstick();
   RequestOutput make_output(Record& record, Sequence& sequence);
@@ -117,6 +118,7 @@ class EngineCore {
   Scheduler scheduler_;
   Handoff handoff_;
   std::deque<StepPlan> under_way_;
+  std::optional<Status> failure_;  // of the ranks: nothing goes on
   int64_t next_id_ = 0;
   std::unordered_map<SequenceId, Record> records_;
   std::unordered_map<std::string, SequenceId> by_client_id_;

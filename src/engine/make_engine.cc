@@ -80,11 +80,12 @@ Result<std::unique_ptr<Engine>> make_engine(EngineConfig config, std::unique_ptr
       }
       BATON_TRY(say_ready(*members));
     }
+    auto scheduling = scheduler_options(config);
+    scheduling.depth = parts.executor->depth();
     return std::make_unique<EngineCore>(
-        config, scheduler_options(config),
-        EngineCore::Cache{.counts = counts, .block_tokens = block_tokens(config, sizes)}, std::move(parts),
-        EngineMetrics(registry, config, counts), RankMetrics(registry, sizes, config.block_size, counts.blocks), clock,
-        std::move(hooks));
+        config, std::move(scheduling), EngineCore::Cache{.counts = counts, .block_tokens = block_tokens(config, sizes)},
+        std::move(parts), EngineMetrics(registry, config, counts),
+        RankMetrics(registry, sizes, config.block_size, counts.blocks), clock, std::move(hooks));
   };
   BATON_TRY_ASSIGN(auto engine, EngineImpl::create(config, vocab_size, clock, std::move(own_registry), make_core));
   return std::unique_ptr<Engine>(std::move(engine));

@@ -104,8 +104,13 @@ Result<void> make_workers(const EngineConfig& config, const std::vector<CacheSha
   });
 }
 
-PipelineOptions pipeline_options(const EngineConfig& config, const RankSet&) {
-  return {.slots = 1, .max_rows = config.max_num_batched_tokens, .max_logit_rows = max_logit_rows(config)};
+// A step for each stage; replicas that step together have one under way.
+int steps_under_way(const parallel::GridSizes& sizes) { return sizes.dp > 1 && sizes.expert_parallel ? 1 : sizes.pp; }
+
+PipelineOptions pipeline_options(const EngineConfig& config, const RankSet& ranks) {
+  return {.slots = steps_under_way(ranks.sizes()),
+          .max_rows = config.max_num_batched_tokens,
+          .max_logit_rows = max_logit_rows(config)};
 }
 
 void log_ranks(const RankSet& ranks, const std::vector<CacheShape>& shapes) {

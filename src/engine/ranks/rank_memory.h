@@ -34,6 +34,8 @@ KvHostRequest host_request(const RankSet& ranks, const std::vector<CacheShape>& 
 Result<void> make_workers(const EngineConfig& config, const std::vector<CacheShape>& shapes, KvHost& host,
                           RankSet& ranks);
 
+// Steps that the stages of an engine work on at a time.
+int steps_under_way(const parallel::GridSizes& sizes);
 // Slots and rows of the pipeline of each process.
 PipelineOptions pipeline_options(const EngineConfig& config, const RankSet& ranks);
 
