@@ -43,6 +43,8 @@ class Stream {
   virtual bool quiet() const { return true; }
   // True once the peer has closed or reset its side, even while bytes before that wait to be read.
   virtual bool peer_hung_up() const { return false; }
+  // Of the socket below, for one who goes on without Asio (dup(2) it); -1 when there is none or it is closed.
+  virtual int descriptor() const { return -1; }
 };
 
 // Reads exactly into.size() bytes; kUnavailable when the stream ends before.
