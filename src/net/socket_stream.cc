@@ -164,6 +164,16 @@ class SocketStream final : public Stream {
   bool quiet() const override { return poll_now(descriptor(), POLLIN | POLLRDHUP) == 0; }
   bool peer_hung_up() const override { return poll_now(descriptor(), POLLRDHUP) != 0; }
   int descriptor() const override { return closed_ ? -1 : const_cast<SocketStream*>(this)->socket().native_handle(); }
+  int release() override {
+    if constexpr (!kTls) {
+      if (std::exchange(closed_, true)) return -1;
+      watchdog_->stop();
+      error_code error;
+      const int released = layer_.release(error);
+      return error ? -1 : released;
+    }
+    return -1;
+  }
   Layer& layer() { return layer_; }
 
  private:
