@@ -71,6 +71,12 @@ std::optional<Status> MeshState::failure() const {
   return failure_;
 }
 
+std::optional<Status> MeshState::wait_failure(Duration timeout) const {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, timeout, [&] { return failure_.has_value(); });
+  return failure_;
+}
+
 Result<void> MeshState::check_alive() const {
   if (auto status = failure()) return baton::fail(std::move(*status));
   return {};

@@ -30,6 +30,8 @@ class MeshState {
   Status left(int process, std::string_view reason) const;
   std::optional<Status> failure() const;
   Result<void> check_alive() const;
+  // Waits for the end of the group; what it is, or nothing after `timeout`.
+  std::optional<Status> wait_failure(Duration timeout) const;
   void on_failure(std::function<void(const Status&)> handler);
   // Called by fail(), before the handler, to wake whoever waits outside the inbox. Set once, before use.
   void set_waker(std::function<void()> waker) { waker_ = std::move(waker); }
@@ -54,7 +56,7 @@ class MeshState {
   const MeshOptions options_;
   std::function<void()> waker_, room_waker_;
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  mutable std::condition_variable changed_;
   std::optional<Status> failure_;
   std::function<void(const Status&)> handler_;
   mutable std::vector<Inbox> inboxes_;
