@@ -25,6 +25,8 @@ StepPlan Scheduler::schedule() {
   preempt_at_random(plan);
   schedule_running(plan, budget);
   if (plan.preempted == 0) schedule_waiting(plan, budget);
+  for (const auto& step : plan.sequences) ++find(step.sequence)->steps_under_way;
+  if (!plan.sequences.empty()) ++plans_under_way_;
   return plan;
 }
 
@@ -58,7 +60,9 @@ void Scheduler::preempt_at_random(StepPlan& plan) {
     return random_state_ >> 11;
   };
   if (static_cast<double>(next()) * 0x1p-53 >= options_.test_preempt_probability) return;
-  preempt(*running_[next() % running_.size()], plan);
+  auto& sequence = *running_[next() % running_.size()];
+  if (sequence.steps_under_way > 0) return;
+  preempt(sequence, plan);
 }
 
 void Scheduler::finish_load(SequenceId id, int64_t valid_tokens, bool state_valid) {
