@@ -32,7 +32,7 @@ Members start_exchanging(int size, bool shm, const MeshOptions& options = {}, si
       for (int64_t round = 0;; ++round) {
         const auto done = (*mesh)->exchange(to, from);
         if (!done) return say(done.error().to_string());
-        if (round == 20) say("running");
+        if (round == 4) say("running");
       }
     }));
   }
@@ -88,7 +88,7 @@ TEST_P(MeshProcessTest, APauseShorterThanTheDeadlineIsForgiven) {
   const auto members = start_exchanging(
       2, GetParam(), {.deadline = std::chrono::seconds(20), .silence = std::chrono::milliseconds(500)});
   members[1]->signal(SIGSTOP);
-  EXPECT_EQ(members[0]->hear(std::chrono::milliseconds(1200)), "(nothing)");
+  EXPECT_EQ(members[0]->hear(std::chrono::milliseconds(800)), "(nothing)");
   members[1]->signal(SIGCONT);
   EXPECT_EQ(members[0]->hear(std::chrono::milliseconds(200)), "(nothing)");
 }
