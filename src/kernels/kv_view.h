@@ -30,10 +30,20 @@ struct PagedEntry {
 
 // A context that is spread over ranks: position t is held by rank (t / block_size) mod size, and entry i of a block
 // table is the block that holds, on rank c, positions [(i size + c) block_size, (i size + c + 1) block_size).
+//
+// `context_bases`, as the views below have it: one pointer a rank, [size], all readable; null with size 1. What a view
+// has at `base` on this rank is at context_bases[c] + context_offset on rank c.
 struct ContextSplit {
   int size = 1;
   int rank = 0;
   bool holds(int64_t position, int block_size) const { return size == 1 || position / block_size % size == rank; }
+  // The block at place p (positions [p block_size, (p + 1) block_size)) of a sequence: on whose memory, and its number.
+  std::byte* base_of(int64_t place, std::byte* base, std::byte* const* bases, int64_t offset) const {
+    return size == 1 ? base : bases[place % size] + offset;
+  }
+  int64_t block_number(const int32_t* block_table, int64_t place) const {
+    return block_table[size == 1 ? place : place / size];
+  }
   bool operator==(const ContextSplit&) const = default;
 };
 
@@ -61,12 +71,18 @@ struct PagedKvView {
   int64_t kv_stride = 0;     // bytes from keys to values
   int64_t head_stride = 0;   // bytes
   ContextSplit context;
-  // With a split context: `base` of every context rank, [context.size], all readable; else null.
   std::byte* const* context_bases = nullptr;
+  int64_t context_offset = 0;
 
   // First key (kv = 0) or value (kv = 1) of a head of a layer in a block.
   std::byte* at(int64_t block, int64_t layer, int kv, int64_t head) const {
     return base + block * block_stride + layer * layer_stride + kv * kv_stride + head * head_stride;
+  }
+  // The same of the block at a place of a sequence, whichever rank holds it.
+  const std::byte* at_place(const int32_t* block_table, int64_t place, int64_t layer, int kv, int64_t head) const {
+    return context.base_of(place, base, context_bases, context_offset) +
+           context.block_number(block_table, place) * block_stride + layer * layer_stride + kv * kv_stride +
+           head * head_stride;
   }
 };
 
@@ -78,9 +94,15 @@ struct TokenCacheView {
   int64_t block_stride = 0;  // bytes
   int64_t token_bytes = 0;   // entry_token_bytes(entry)
   ContextSplit context;
-  std::byte* const* context_bases = nullptr;  // as above
+  std::byte* const* context_bases = nullptr;
+  int64_t context_offset = 0;
 
   std::byte* block(int64_t block) const { return base + block * block_stride; }
+  // The block at a place of a sequence, whichever rank holds it.
+  const std::byte* block_at(const int32_t* block_table, int64_t place) const {
+    return context.base_of(place, base, context_bases, context_offset) +
+           context.block_number(block_table, place) * block_stride;
+  }
 };
 
 // Recurrent state of one layer: slot s, head h at base + s * slot_stride + h * head_stride.
