@@ -241,23 +241,33 @@ class Comparing(unittest.TestCase):
 
 
 class Ranks(unittest.TestCase):
-    METRICS = ('baton:rank_kv_blocks_used{model_name="m",rank="0"} 2\n'
-               'baton:rank_kv_blocks_used{model_name="m",rank="1"} %d\n')
+    """Prefill has two stages of two ranks, a decode engine two ranks."""
 
-    def watch(self, second):
-        plan = filled(CONTEXT)
-        watch = ranks.Watch(plan)
-        for node in plan.nodes:
-            for port in node.endpoints:
-                for rank, blocks in ranks.held_by_rank(self.METRICS % second).items():
-                    watch.most[((node.name, port), rank)] = blocks
+    def verdict(self, *grown):
+        """`grown`: of the ranks of prefill and the first decode engine."""
+        plan, tokens = filled(CONTEXT), {}
+
+        def read(port):
+            return "".join(f'baton:rank_kv_tokens_total{{engine="0",rank="r{i}"}} {value}\n'
+                           for i, value in enumerate(tokens.get(port, [])))
+
+        prefill, decode = plan.nodes[0].api_port, plan.nodes[2].api_port
+        tokens.update({prefill: [5.0] * 4, decode: [7.0] * 2})
+        with ranks.Watch(plan, read) as watch:
+            tokens[prefill] = [5.0 + x for x in grown[:4]]
+            tokens[decode] = [7.0 + x for x in grown[4:]]
         return watch.verdict()
 
     def test_a_rank_without_kv_is_found(self):
-        self.assertEqual(self.watch(1)[0], True)
-        ok, told = self.watch(0)
+        self.assertEqual(self.verdict(1, 1, 2, 2, 3, 3)[0], True)
+        ok, told = self.verdict(1, 1, 2, 0, 3, 3)
         self.assertFalse(ok)
-        self.assertIn("1 ranks held KV of the long prompt, of 2", told)
+        self.assertIn("prefill: 3 of 4 ranks took KV", told)
+
+    def test_ranks_that_the_metrics_do_not_name_are_missed(self):
+        ok, told = self.verdict(1, 1, 2, 2, 3)
+        self.assertFalse(ok)
+        self.assertIn("decode: 1 of 2 ranks", told)
 
 
 class CommandLine(unittest.TestCase):
