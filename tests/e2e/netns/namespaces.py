@@ -59,9 +59,9 @@ def enter(namespace):
 class Host:
     """One namespace with the interface eth0 and an address."""
 
-    def __init__(self, network, name, number):
+    def __init__(self, network, name, address):
         self.name, self.namespace = name, f"{network.prefix}{name}"
-        self.address, self.bridge_end = f"{SUBNET}.{number}", f"to-{name}"
+        self.address, self.bridge_end = address, f"to-{name}"
         self.network = network
         ip("netns", "add", self.namespace)
         ip("-n", network.switch, "link", "add", self.bridge_end, "type", "veth", "peer", "name", "eth0", "netns",
@@ -74,12 +74,12 @@ class Host:
     @contextlib.contextmanager
     def inside(self):
         """Sockets made and processes started by this thread belong to the host."""
-        with open(f"/var/run/netns/{self.namespace}", "rb") as namespace:
-            enter(namespace)
-        try:
-            yield self
-        finally:
-            enter(self.network.home)
+        with open("/proc/thread-self/ns/net", "rb") as before, open(f"/var/run/netns/{self.namespace}", "rb") as own:
+            enter(own)
+            try:
+                yield self
+            finally:
+                enter(before)
 
     def cut(self):
         """Pulls the cable: packets are lost, nobody is told."""
@@ -97,22 +97,28 @@ class Host:
 
 
 class Network:
-    def __init__(self, *names):
+    """Hosts by name: those of `names` get addresses of a private network, those of `addresses` the one given. Threads and
+    processes belong where the thread that starts them is."""
+
+    def __init__(self, *names, **addresses):
         sweep()
         self.prefix = f"{PREFIX}{os.getpid()}-"
         self.switch = f"{self.prefix}switch"
-        self.home = open("/proc/thread-self/ns/net", "rb")
         self.hosts = {}
         atexit.register(self.close)
         ip("netns", "add", self.switch)
         # A bridge that learns at once: no spanning tree, no waiting.
         ip("-n", self.switch, "link", "add", "bridge", "type", "bridge", "stp_state", "0", "forward_delay", "0")
         ip("-n", self.switch, "link", "set", "bridge", "up")
-        for number, name in enumerate(names, 1):
-            self.hosts[name] = Host(self, name, number)
+        given = {name: f"{SUBNET}.{number}" for number, name in enumerate(names, 1)} | addresses
+        for name, address in given.items():
+            self.hosts[name] = Host(self, name, address)
 
     def __getitem__(self, name):
         return self.hosts[name]
+
+    def at(self, address):
+        return next(host for host in self.hosts.values() if host.address == address)
 
     def close(self):
         atexit.unregister(self.close)
@@ -120,4 +126,3 @@ class Network:
             ip("netns", "del", host.namespace, check=False)
         self.hosts = {}
         ip("netns", "del", self.switch, check=False)
-        self.home.close()
