@@ -48,14 +48,16 @@ def ranks_of(script):
     return script.size("tp") * script.size("pp") * script.size("pcp")
 
 
-def edits(node, model_folder, checkpoint, flatten):
+def edits(node, model_folder, checkpoint, flatten, one_host):
     """For vllm_edit.py."""
     script = node.script
     made = {"model": str(model_folder), "drop": dict(ABSENT), "set": {}, "json": {}, "unset_env": [],
             "add": {"--kv-cache-memory-bytes": str(cache_bytes(checkpoint, script))}}
     if script.connector:
-        made["json"]["--kv-transfer-config"] = {"kv_port": str(node.kv_port)}
-    if script.number("--port") is not None:
+        # Hosts of their own share no memory; these ones do, and would find out.
+        made["json"]["--kv-transfer-config"] = {"kv_port": str(node.kv_port)} if one_host else {
+            "kv_connector_extra_config": {"baton_transport": "tcp"}}
+    if script.number("--port") is not None and one_host:
         made["set"]["--port"] = str(node.api_port)
     if flatten:
         made["drop"] |= {name: FLATTENED for name in PARALLEL}
@@ -69,6 +71,8 @@ def told(script, made):
     """What of these edits concerns this script, as lines."""
     lines = [f"model {script.model} is {made['model']}"]
     lines += [f"{name} {made['add'][name]} is added (the host's memory is shared by all)" for name in made["add"]]
+    if "kv_connector_extra_config" in made["json"].get("--kv-transfer-config", {}):
+        lines.append("--kv-transfer-config says TCP: these namespaces share a machine, real hosts don't")
     lines += [f"{name} {script.one(name)} is {value}: {WHY_SET[name]}"
               for name, value in made["set"].items() if name in script.options and script.one(name) != value]
     reasons = {}
