@@ -44,9 +44,9 @@ class UnitRunner {
     const LanePartials& to = *plan_.unmerged;
     const int64_t floats = int64_t{block.group} * plan_.padded;
     for (int r = 0; r < block.row_count; ++r, ++row) {
-      std::copy_n(from.m + r * block.group, block.group, to.maxima(row, lane) + block.first_head);
-      std::copy_n(from.sum + r * block.group, block.group, to.sums(row, lane) + block.first_head);
-      std::copy_n(from.o + r * floats, floats, to.outputs(row, lane) + int64_t{block.first_head} * plan_.padded);
+      std::copy_n(from.m + r * block.group, block.group, to.maximum(row, lane, block.first_head));
+      std::copy_n(from.sum + r * block.group, block.group, to.sum(row, lane, block.first_head));
+      std::copy_n(from.o + r * floats, floats, to.output(row, lane, block.first_head));
     }
   }
 
@@ -310,8 +310,8 @@ void paged_attention(const AttentionArgs& args, std::span<const SequenceSlice> s
 
 void paged_attention_lanes(const AttentionArgs& args, std::span<const SequenceSlice> slices,
                            const LanePartials& partials, std::span<std::byte> scratch, ComputePool& pool) {
-  BATON_CHECK(partials.heads == args.heads && partials.dim == args.cache.head_dim, "heads={} dim={} of partials",
-              partials.heads, partials.dim);
+  BATON_CHECK(partials.first_head + args.heads <= partials.heads && partials.dim == args.cache.head_dim,
+              "heads={} dim={} of partials", partials.heads, partials.dim);
   run_attention(args, slices, &partials, scratch, pool);
 }
 

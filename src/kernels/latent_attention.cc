@@ -46,9 +46,9 @@ class UnitRunner {
     const int heads = block.head_count;
     const int64_t padded = plan_.shape.padded;
     for (int r = 0; r < block.row_count; ++r, ++row) {
-      std::copy_n(from.m + r * heads, heads, to.maxima(row, lane) + block.first_head);
-      std::copy_n(from.sum + r * heads, heads, to.sums(row, lane) + block.first_head);
-      std::copy_n(from.o + r * heads * padded, heads * padded, to.outputs(row, lane) + block.first_head * padded);
+      std::copy_n(from.m + r * heads, heads, to.maximum(row, lane, block.first_head));
+      std::copy_n(from.sum + r * heads, heads, to.sum(row, lane, block.first_head));
+      std::copy_n(from.o + r * heads * padded, heads * padded, to.output(row, lane, block.first_head));
     }
   }
 
@@ -265,8 +265,8 @@ void latent_attention(const LatentAttentionArgs& args, std::span<const SequenceS
 
 void latent_attention_lanes(const LatentAttentionArgs& args, std::span<const SequenceSlice> slices,
                             const LanePartials& partials, std::span<std::byte> scratch, ComputePool& pool) {
-  BATON_CHECK(partials.heads == args.heads && partials.dim == args.cache.entry.dim, "heads={} dim={} of partials",
-              partials.heads, partials.dim);
+  BATON_CHECK(partials.first_head + args.heads <= partials.heads && partials.dim == args.cache.entry.dim,
+              "heads={} dim={} of partials", partials.heads, partials.dim);
   run_attention(args, slices, &partials, scratch, pool);
 }
 
