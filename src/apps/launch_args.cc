@@ -31,6 +31,8 @@ Result<LaunchArgs> parse_launch_args(std::vector<std::string> args) {
   launcher::LaunchOptions options;
   double stop_timeout = 30;
   LaunchArgs parsed;
+  // As argparse has it.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   try {
     describe(app, options, stop_timeout, parsed.dry_run);
     std::ranges::reverse(args);  // as CLI11 wants it

@@ -22,6 +22,8 @@ TEST(LaunchArgs, TheGuidesCommandLines) {
   ASSERT_EQ(defaults.plan.children.size(), 2u);
   EXPECT_EQ(launcher::command_text(defaults.plan, defaults.plan.children[1]),
             "bash ./run_dp_template.sh 1 9001 2 1 10.0.0.1 12345 1");
+  EXPECT_EQ(parse_launch_args({"--dp-size", "2", "--dp-size", "3", "--dp-address", "a"}).value().plan.children.size(),
+            3u);
   EXPECT_EQ(defaults.plan.children[1].log_file, "./logs/dp1_port9001.log");
 }
 

@@ -49,6 +49,11 @@ int main(int argc, char** argv) {
     fmt::print("{}", kUsage);
     return 0;
   }
+  for (const std::string_view known : {"bench", "chat", "complete", "run-batch", "collect-env"}) {
+    if (command != known) continue;
+    fmt::print(stderr, "{} {}: this command of vLLM is not in this version of Baton\n", program, known);
+    return 2;
+  }
   fmt::print(stderr, "{}{}", command.empty() ? "" : fmt::format("baton: unknown command '{}'\n\n", command), kUsage);
   return 2;
 }

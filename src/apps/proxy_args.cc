@@ -7,7 +7,7 @@ namespace baton::apps {
 namespace {
 
 struct Raw {
-  std::string host = "localhost", api_key, log_level = "INFO", tls_cert, tls_key;
+  std::string host = "localhost", api_key, log_level = "INFO", tls_cert, tls_key, mode = "pull";
   int port = 8000, workers = 1, max_retries = 3, max_waiting_retries = 3, max_in_flight = 4096;
   double retry_delay = 0.001, waiting_retry_interval = 10, connect_timeout = 2, prefill_timeout = 600,
          first_token_timeout = 600, idle_timeout = 300, probe_interval = 1, probe_timeout = 1, drain_timeout = 30;
@@ -20,6 +20,11 @@ void describe(CLI::App& app, Raw& raw) {
   const auto port_range = CLI::Range(0, 65535);
   app.add_option("--host", raw.host, "Address to listen on")->capture_default_str();
   app.add_option("--port", raw.port, "Port to listen on")->check(port_range)->capture_default_str();
+  app.add_option(
+         "--mode", raw.mode,
+         "pull: P first, D fetches its KV; layerwise: D first, P pushes layer by layer (MooncakeLayerwiseConnector)")
+      ->check(CLI::IsMember({"pull", "layerwise"}))
+      ->capture_default_str();
   app.add_option("--prefiller-hosts", raw.prefill_hosts, "Hosts of the prefill engines")->expected(1, -1);
   app.add_option("--prefiller-ports", raw.prefill_ports, "Their ports, as many")->expected(1, -1)->check(port_range);
   app.add_option("--decoder-hosts", raw.decode_hosts, "Hosts of the decode engines")->expected(1, -1);
@@ -77,6 +82,7 @@ Result<ProxyArgs> to_args(const Raw& raw, std::string engine_api_key) {
   options.http.max_body_bytes = static_cast<size_t>(raw.max_body_bytes);
   options.http.tls.cert_file = raw.tls_cert;
   options.http.tls.key_file = raw.tls_key;
+  options.decode_first = raw.mode == "layerwise";
   options.retry = {.max_retries = raw.max_retries, .retry_delay = seconds_of(raw.retry_delay)};
   options.max_waiting_retries = raw.max_waiting_retries;
   options.waiting_retry_interval = seconds_of(raw.waiting_retry_interval);

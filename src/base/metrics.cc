@@ -28,20 +28,20 @@ void Histogram::observe(double value) {
   if (handle_) static_cast<prometheus::Histogram*>(handle_)->Observe(value);
 }
 
-MetricRegistry::MetricRegistry(Labels base) : impl_(std::make_unique<Impl>()) { impl_->base = std::move(base); }
+MetricRegistry::MetricRegistry(Labels base) : impl_(std::make_shared<Impl>()) { impl_->base = std::move(base); }
 MetricRegistry::~MetricRegistry() = default;
 
 Counter MetricRegistry::counter(const std::string& name, const std::string& help, const Labels& labels) {
   auto& family = prometheus::BuildCounter().Name(name).Help(help).Labels(impl_->base).Register(impl_->registry);
   Counter counter;
-  counter.handle_ = &family.Add(labels);
+  counter.handle_ = &family.Add(all_labels(labels));
   return counter;
 }
 
 Gauge MetricRegistry::gauge(const std::string& name, const std::string& help, const Labels& labels) {
   auto& family = prometheus::BuildGauge().Name(name).Help(help).Labels(impl_->base).Register(impl_->registry);
   Gauge gauge;
-  gauge.handle_ = &family.Add(labels);
+  gauge.handle_ = &family.Add(all_labels(labels));
   return gauge;
 }
 
@@ -49,8 +49,18 @@ Histogram MetricRegistry::histogram(const std::string& name, const std::string& 
                                     const Labels& labels) {
   auto& family = prometheus::BuildHistogram().Name(name).Help(help).Labels(impl_->base).Register(impl_->registry);
   Histogram histogram;
-  histogram.handle_ = &family.Add(labels, std::move(buckets));
+  histogram.handle_ = &family.Add(all_labels(labels), std::move(buckets));
   return histogram;
+}
+
+std::unique_ptr<MetricRegistry> MetricRegistry::with_labels(const Labels& labels) const {
+  return std::unique_ptr<MetricRegistry>(new MetricRegistry(impl_, all_labels(labels)));
+}
+
+Labels MetricRegistry::all_labels(const Labels& labels) const {
+  Labels all = labels;
+  all.insert(labels_.begin(), labels_.end());
+  return all;
 }
 
 std::string MetricRegistry::text() const { return prometheus::TextSerializer().Serialize(impl_->registry.Collect()); }

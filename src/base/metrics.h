@@ -56,12 +56,18 @@ class MetricRegistry {
   Gauge gauge(const std::string& name, const std::string& help, const Labels& labels = {});
   Histogram histogram(const std::string& name, const std::string& help, std::vector<double> buckets,
                       const Labels& labels = {});
+  // The same registry, where these labels are added to each metric made through it: several engines of one process.
+  std::unique_ptr<MetricRegistry> with_labels(const Labels& labels) const;
   // The whole registry in the text exposition format, version 0.0.4.
   std::string text() const;
 
  private:
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  MetricRegistry(std::shared_ptr<Impl> impl, Labels labels) : impl_(std::move(impl)), labels_(std::move(labels)) {}
+  Labels all_labels(const Labels& labels) const;
+
+  std::shared_ptr<Impl> impl_;  // shared with what with_labels() gave: handles live as long as any of them
+  Labels labels_;
 };
 
 }  // namespace baton

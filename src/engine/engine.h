@@ -51,7 +51,10 @@ struct EngineRequest {
   int choice_index = 0;  // of n: part of the noise key
   int priority = 0;      // lower first, with the priority policy
   std::string cache_salt;
+  std::optional<int> data_parallel_rank;  // of several replicas, the one that must take it
   std::optional<wire::KvTransferParams> kv_transfer;
+  // Whoever asks can bring it back with output_ids: with EngineConfig::recompute_scheduler it may end with kRecomputed.
+  bool may_leave = false;
 };
 
 struct TokenLogprob {
@@ -67,7 +70,8 @@ struct GeneratedToken {
   uint64_t logits_hash = 0;                // XXH3 of the fp32 logits; only with EngineConfig::hash_logits
 };
 
-enum class FinishReason : uint8_t { kStop, kLength, kAbort, kError };
+// kRecomputed: no block was free for it here; it is to be prefilled elsewhere and resumed.
+enum class FinishReason : uint8_t { kStop, kLength, kAbort, kError, kRecomputed };
 
 // Everything new about a request since the last one. The last has `finish`.
 struct RequestOutput {
@@ -119,6 +123,7 @@ struct EngineConfig {
   std::string kv_cache_dtype = "auto";       // auto, bfloat16, float16, float32; latents also fp8, int8
   std::string indexer_cache_dtype = "auto";  // the same, of index keys; auto: kv_cache_dtype
   bool priority_scheduling = false;
+  bool recompute_scheduler = false;  // a decode engine without a free block ends a request in place of preempting it
   int long_prefill_token_threshold = 0;  // 0: none; else the largest prompt chunk of a step
   int max_logprobs = 20;                 // the most logprobs or prompt_logprobs a request may ask for; -1: no bound
   int max_waiting_requests = 4096;       // admission bound: beyond it submit fails with kResourceExhausted
@@ -137,6 +142,7 @@ struct EngineStats {
   int64_t state_slots_total = 0, state_slots_held = 0, state_snapshots = 0;  // recurrent state
   int64_t prefix_queries = 0, prefix_hits = 0;                               // tokens
   int64_t preemptions = 0;
+  int64_t recomputed = 0;  // ended with kRecomputed
   int64_t last_token_mismatches = 0;  // D's first token against P's last_token_id
   int64_t transfer_failures = 0;
   int64_t offers_held = 0;  // requests whose KV P keeps for a D

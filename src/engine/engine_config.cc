@@ -39,6 +39,13 @@ Result<EngineConfig> resolve_config(EngineConfig config, const models::Model& mo
                 "max_num_batched_tokens ({}) must be greater than or equal to max_num_seqs ({}).",
                 config.max_num_batched_tokens, config.max_num_seqs);
   }
+  const auto role = config.kv_transfer.role;
+  if (config.recompute_scheduler && role != KvRole::kConsumer && role != KvRole::kProducer) {
+    return fail(Code::kInvalidArgument,
+                "the recompute scheduler sends requests back through the proxy to a prefill engine: it needs kv_role "
+                "kv_consumer in --kv-transfer-config");
+  }
+  if (role == KvRole::kProducer) config.recompute_scheduler = false;
   if (config.long_prefill_token_threshold < 0 || config.long_prefill_token_threshold > config.max_model_len) {
     return fail(Code::kInvalidArgument, "--long-prefill-token-threshold ({}) must be between 0 and max_model_len ({})",
                 config.long_prefill_token_threshold, config.max_model_len);
@@ -73,6 +80,7 @@ SchedulerOptions scheduler_options(const EngineConfig& config) {
           .max_prompt_logit_rows = kMaxPromptLogitRows,
           .state_snapshot_interval = config.state_snapshot_interval,
           .priority_scheduling = config.priority_scheduling,
+          .recompute_elsewhere = config.recompute_scheduler,
           .eos_token_ids = config.eos_token_ids,
           .test_preempt_probability = config.test_preempt_probability};
 }

@@ -30,25 +30,32 @@ void move_prompt_results(std::vector<PromptResult>& results, bool hashes, Reques
 
 }  // namespace
 
-EngineCore::EngineCore(EngineConfig config, SchedulerOptions scheduler, KvCounts counts,
-                       std::unique_ptr<models::Model> model, std::unique_ptr<KvHost> host, Worker worker,
-                       EngineMetrics metrics, const Clock& clock, Hooks hooks)
+EngineCore::EngineCore(EngineConfig config, SchedulerOptions scheduler, Cache cache, EngineParts parts,
+                       EngineMetrics metrics, RankMetrics rank_metrics, const Clock& clock, Hooks hooks)
     : config_(std::move(config)),
       clock_(clock),
       hooks_(std::move(hooks)),
-      model_(std::move(model)),
-      host_(std::move(host)),
-      worker_(std::move(worker)),
+      parts_(std::move(parts)),
+      sampler_(parts_.ranks->model().vocab_size(), config_.hash_logits, parts_.ranks->caller_pool()),
       metrics_(std::move(metrics)),
-      blocks_({.block_count = static_cast<int>(counts.blocks),
-               .block_size = config_.block_size,
+      rank_metrics_(std::move(rank_metrics)),
+      blocks_({.block_count = static_cast<int>(cache.counts.blocks),
+               .block_size = cache.block_tokens,
                .prefix_caching = config_.prefix_caching,
                .hash_seed = config_.hash_seed},
-              [host = host_.get()](BlockId block) { host->on_block_reuse(block); }),
-      states_(static_cast<int>(counts.slots),
-              [host = host_.get()](kv::StateSlot slot) { host->on_slot_reuse(slot.value); }),
+              [this](BlockId block) {
+                parts_.host->on_block_reuse(block);
+                parts_.executor->on_block_reuse(block);
+                rank_metrics_.on_reuse(block);
+              }),
+      states_(static_cast<int>(cache.counts.slots),
+              [this](kv::StateSlot slot) {
+                parts_.host->on_slot_reuse(slot.value);
+                parts_.executor->on_slot_reuse(slot.value);
+              }),
       scheduler_(std::move(scheduler), blocks_, states_),
-      handoff_(host_->producer(), host_->consumer(), blocks_, states_) {
+      handoff_(parts_.producer ? parts_.producer.get() : parts_.host->producer(), parts_.host->consumer(), blocks_,
+               states_) {
   metrics_.set_totals(stats());
 }
 
@@ -74,6 +81,7 @@ std::unique_ptr<Sequence> EngineCore::make_sequence(Submission& submission, Sequ
       .sampling = SamplingState(request.sampling, request.prompt_index, request.choice_index, request.prompt_ids,
                                 config_.eos_token_ids),
       .blocks = {.cache_salt = request.cache_salt},
+      .may_leave = request.may_leave,
   });
   sequence->tokens.insert(sequence->tokens.end(), request.output_ids.begin(), request.output_ids.end());
   for (const auto token : request.output_ids) sequence->sampling.accept(token);
@@ -99,6 +107,8 @@ std::unique_ptr<Sequence> EngineCore::make_sequence(Submission& submission, Sequ
 }
 
 void EngineCore::abort(const std::string& id, FinishReason reason) {
+  // What is under way may end it; and no step may write into blocks that are free. A failure shows at the next step.
+  if (by_client_id_.contains(id)) settle();
   const auto found = by_client_id_.find(id);
   if (found == by_client_id_.end()) return handoff_.revoke(id);
   end_early(found->second, reason, std::nullopt);
@@ -113,15 +123,30 @@ void EngineCore::fail_all(const Status& error) {
   for (const auto id : scheduler_.ids()) end_early(id, FinishReason::kError, error);
 }
 
-bool EngineCore::step() {
+Result<bool> EngineCore::step() {
+  if (failure_) return fail(*failure_);
+  BATON_TRY(parts_.executor->health());
   poll_handoff();
   auto plan = scheduler_.schedule();
+  for (const auto id : plan.leaving) end_early(id, FinishReason::kRecomputed, std::nullopt);
   start_transfers(plan);
-  const bool progressed = !plan.empty() || plan.preempted > 0;
-  if (!plan.sequences.empty()) compute(plan);
+  bool progressed = !plan.empty() || plan.preempted > 0 || !under_way_.empty();
+  bool computes = !plan.sequences.empty();
+  if (parts_.replicas) {
+    BATON_TRY_ASSIGN(computes, parts_.replicas->step_together(computes));
+    progressed |= computes;
+  }
+  const bool full_steps = !plan.sequences.empty();
+  if (computes) BATON_TRY(begin(std::move(plan)));
+  if (!full_steps || static_cast<int>(under_way_.size()) >= parts_.executor->depth()) BATON_TRY(finish_oldest());
   if (!progressed) unstick();
   metrics_.set_totals(stats());
   return progressed;
+}
+
+void EngineCore::leave(const std::string& reason) {
+  if (parts_.replicas) parts_.replicas->leave(reason);
+  parts_.executor->leave(reason);
 }
 
 void EngineCore::poll_handoff() {
@@ -139,6 +164,9 @@ void EngineCore::take_loaded(Handoff::Loaded loaded) {
     log_warning("request={} transfer_failed={:?} valid_tokens={} of {} policy={}", record.id,
                 result.outcome.error().to_string(), result.valid_tokens, sequence->size(),
                 config_.kv_transfer.recompute_on_failure ? "recompute" : "fail");
+  }
+  if (const int64_t had = sequence->computed; result.valid_tokens > had) {
+    rank_metrics_.on_tokens(had, result.valid_tokens - had, sequence->blocks.table);
   }
   scheduler_.finish_load(loaded.sequence, result.valid_tokens, result.state_valid);
   metrics_.on_load(record.wanted_external, sequence->external_tokens);
@@ -165,23 +193,45 @@ void EngineCore::start_transfers(StepPlan& plan) {
   }
 }
 
-void EngineCore::compute(const StepPlan& plan) {
-  std::vector<const SamplingState*> states;
+Result<void> EngineCore::begin(StepPlan plan) {
   const auto started = clock_.now();
   for (const auto& step : plan.sequences) {
-    states.push_back(&scheduler_.find(step.sequence)->sampling);
     auto& times = records_.at(step.sequence).times;
     if (times.scheduled) continue;
     times.scheduled = started;
     hooks_.on_leave_queue();
   }
-  auto updates = scheduler_.update(plan, worker_.execute(plan, states));
+  BATON_TRY(parts_.executor->begin(plan));
+  under_way_.push_back(std::move(plan));
+  return {};
+}
+
+Result<void> EngineCore::finish_oldest() {
+  if (under_way_.empty()) return {};
+  BATON_TRY_ASSIGN(const float* logits, parts_.executor->finish());
+  const auto plan = std::move(under_way_.front());
+  under_way_.pop_front();
+  if (plan.sequences.empty()) return {};  // another replica's step
+  std::vector<const SamplingState*> states;
+  for (const auto& step : plan.sequences) states.push_back(&scheduler_.find(step.sequence)->sampling);
+  auto updates = scheduler_.update(plan, sampler_.sample(plan, states, logits));
+  for (const auto& step : plan.sequences) {
+    rank_metrics_.on_tokens(step.first_position, static_cast<int64_t>(step.tokens.size()), step.block_tables[0]);
+  }
+  rank_metrics_.publish();
   const auto now = clock_.now();
   int64_t generated = 0;
   for (const auto& update : updates) generated += static_cast<int64_t>(update.taken.size());
   // Before the outputs: whoever hears of a request's end finds its tokens counted.
   metrics_.on_step(plan.row_count, generated);
   for (auto& update : updates) take_update(std::move(update), now);
+  return {};
+}
+
+void EngineCore::settle() {
+  while (!under_way_.empty() && !failure_) {
+    if (const auto finished = finish_oldest(); !finished) failure_ = finished.error();
+  }
 }
 
 void EngineCore::take_update(SequenceUpdate update, TimePoint now) {
@@ -279,6 +329,7 @@ EngineStats EngineCore::stats() const {
           .prefix_queries = counters.prefix_queries,
           .prefix_hits = counters.prefix_hits,
           .preemptions = counters.preemptions,
+          .recomputed = counters.recomputed,
           .last_token_mismatches = mismatches_,
           .transfer_failures = transfer_failures_,
           .offers_held = handoff_.offers_held()};

@@ -2,8 +2,10 @@
 // waits, so tests and simulators can drive it step by step.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -11,13 +13,16 @@
 #include "base/clock.h"
 #include "engine/engine.h"
 #include "engine/engine_metrics.h"
+#include "engine/executor.h"
 #include "engine/handoff.h"
 #include "engine/kv_budget.h"
 #include "engine/kv_host.h"
+#include "engine/rank_metrics.h"
+#include "engine/ranks/rank_set.h"
+#include "engine/replica_group.h"
 #include "engine/scheduler/scheduler.h"
-#include "engine/worker/worker.h"
+#include "engine/worker/step_sampler.h"
 #include "kv/state_pool.h"
-#include "models/model.h"
 
 namespace baton::engine {
 
@@ -29,14 +34,28 @@ struct Submission {
   bool seed_drawn = false;  // here, not by the client
 };
 
+// What a core works with. Destroyed from the last to the first.
+struct EngineParts {
+  std::unique_ptr<KvHost> host;
+  std::unique_ptr<transfer::KvProducer> producer;  // over the host's, where other processes offer with it; else null
+  std::unique_ptr<RankSet> ranks;
+  std::unique_ptr<ReplicaGroup> replicas;  // null: no other replica steps with this one
+  std::unique_ptr<Executor> executor;
+};
+
 class EngineCore {
  public:
   struct Hooks {
     std::function<void(const std::string& id)> on_end;  // just before a request's last output
     std::function<void()> on_leave_queue;               // a request starts for the first time, or ends before
   };
-  EngineCore(EngineConfig config, SchedulerOptions scheduler, KvCounts counts, std::unique_ptr<models::Model> model,
-             std::unique_ptr<KvHost> host, Worker worker, EngineMetrics metrics, const Clock& clock, Hooks hooks);
+  // counts.blocks are of block_tokens tokens each.
+  struct Cache {
+    KvCounts counts;
+    int block_tokens = 0;
+  };
+  EngineCore(EngineConfig config, SchedulerOptions scheduler, Cache cache, EngineParts parts, EngineMetrics metrics,
+             RankMetrics rank_metrics, const Clock& clock, Hooks hooks);
   // Gives up what is offered to others; their blocks are no longer answered for.
   ~EngineCore();
 
@@ -47,8 +66,12 @@ class EngineCore {
   void reset_prefix_cache();
   void fail_all(const Status& error);
 
-  // Takes what connectors have ready, then computes one step. False when nothing could be done now.
-  bool step();
+  // Takes what connectors have ready, starts a step, and takes the result of the oldest when no more may be under way,
+  // or nothing more can start. False when nothing could be done now. An error is the engine's end: a rank, a process or
+  // a replica has gone.
+  Result<bool> step();
+  // Before the end of an engine that has failed: tells other processes why.
+  void leave(const std::string& reason);
 
   bool has_requests() const { return !records_.empty(); }
   bool handoff_pending() const { return handoff_.pending(); }
@@ -73,7 +96,10 @@ class EngineCore {
   void poll_handoff();
   void take_loaded(Handoff::Loaded loaded);
   void start_transfers(StepPlan& plan);
-  void compute(const StepPlan& plan);
+  Result<void> begin(StepPlan plan);
+  Result<void> finish_oldest();
+  // Until no step is under way: whatever takes blocks away, or reads them, waits for that.
+  void settle();
   void take_update(SequenceUpdate update, TimePoint now);
   void unstick();
   RequestOutput make_output(Record& record, Sequence& sequence);
@@ -83,14 +109,16 @@ class EngineCore {
   const EngineConfig config_;
   const Clock& clock_;
   const Hooks hooks_;
-  const std::unique_ptr<models::Model> model_;
-  const std::unique_ptr<KvHost> host_;
-  Worker worker_;
+  const EngineParts parts_;
+  StepSampler sampler_;
   EngineMetrics metrics_;
+  RankMetrics rank_metrics_;
   kv::BlockManager blocks_;
   kv::StatePool states_;
   Scheduler scheduler_;
   Handoff handoff_;
+  std::deque<StepPlan> under_way_;
+  std::optional<Status> failure_;  // of the ranks: nothing goes on
   int64_t next_id_ = 0;
   std::unordered_map<SequenceId, Record> records_;
   std::unordered_map<std::string, SequenceId> by_client_id_;

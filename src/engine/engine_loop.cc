@@ -35,7 +35,9 @@ void EngineImpl::loop() {
     if (inbox_.closed()) return;
     handle_commands();
     if (reset_requested_.exchange(false)) core_->reset_prefix_cache();
-    progressed = core_->step();
+    const auto stepped = core_->step();
+    if (!stepped) return die(stepped.error().message());
+    progressed = *stepped;
     publish();
   }
 }
@@ -74,6 +76,7 @@ void EngineImpl::die(const std::string& reason) {
   }
   const Status error(Code::kUnavailable, fmt::format("the engine has stopped: {}", reason));
   try {
+    core_->leave(reason);
     handle_commands();
     commands_ = inbox_.drain();
     next_command_ = 0;

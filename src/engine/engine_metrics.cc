@@ -81,6 +81,8 @@ void EngineMetrics::register_counters(MetricRegistry& registry) {
   mismatches_ = registry.counter("baton:last_token_mismatches_total",
                                  "First tokens that differ from the prefill engine's. Must stay 0.");
   transfer_failures_ = registry.counter("baton:kv_transfer_failures_total", "Hand-offs that stopped short.");
+  recomputed_ = registry.counter("baton:recomputed_requests_total",
+                                 "Running requests without a free block that left, to be prefilled elsewhere.");
   const std::array<std::string, 4> reasons{"stop", "length", "abort", "error"};
   for (size_t i = 0; i < reasons.size(); ++i) {
     finished_[i] = registry.counter("vllm:request_success_total", "Count of finished requests.",
@@ -136,6 +138,7 @@ void EngineMetrics::set_totals(const EngineStats& stats) {
   raise_to(gpu_prefix_hits_, stats.prefix_hits);
   raise_to(mismatches_, stats.last_token_mismatches);
   raise_to(transfer_failures_, stats.transfer_failures);
+  raise_to(recomputed_, stats.recomputed);
 }
 
 void EngineMetrics::on_step(int64_t row_count, int64_t generated_tokens) {
@@ -166,6 +169,7 @@ void EngineMetrics::on_tokens(const RequestTimes& before, TimePoint now) {
 }
 
 void EngineMetrics::on_finish(const FinishedRequest& request) {
+  if (request.reason == FinishReason::kRecomputed) return;
   finished_[static_cast<size_t>(request.reason)].add();
   const auto& times = request.times;
   e2e_.observe(seconds_between(times.arrival, request.end));

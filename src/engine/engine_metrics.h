@@ -53,8 +53,8 @@ class EngineMetrics {
   Counter external_queries_, external_hits_;
   Counter prompt_tokens_, prompt_cached_, generation_tokens_, admission_rejections_;
   Counter from_compute_, from_cache_, from_transfer_;
-  Counter mismatches_, transfer_failures_;
-  std::array<Counter, 4> finished_;  // by FinishReason
+  Counter mismatches_, transfer_failures_, recomputed_;
+  std::array<Counter, 4> finished_;  // by FinishReason; one that leaves has not finished
   Histogram iteration_tokens_, ttft_, itl_, e2e_, queue_, prefill_, decode_, inference_, per_token_, per_token_old_;
   Histogram request_prompt_, request_generated_, request_max_tokens_, request_max_generated_, request_computed_;
 };

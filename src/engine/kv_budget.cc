@@ -15,23 +15,22 @@ std::string readable(int64_t bytes) {
 }
 
 int64_t one_request_blocks(const KvBudgetInput& input) {
-  return (input.max_model_len + input.blocks.block_size() - 1) / input.blocks.block_size();
+  return (input.max_model_len + input.block_tokens - 1) / input.block_tokens;
 }
 
 // What blocks and slots may take together, where nobody said.
 int64_t automatic_bytes(const KvBudgetInput& input) {
   const auto usable = static_cast<double>(input.available_bytes + input.weight_bytes) * input.memory_utilization;
   const int64_t left = static_cast<int64_t>(usable) - input.weight_bytes - input.scratch_bytes;
-  const int64_t one_request =
-      one_request_blocks(input) * input.blocks.block_bytes() + kSlotsMin * input.states.block_bytes();
+  const int64_t one_request = one_request_blocks(input) * input.block_bytes + kSlotsMin * input.slot_bytes;
   const int64_t cap = std::max({kDefaultKvBytesMax, input.available_bytes / 4, one_request});
   return std::clamp<int64_t>(left, 0, cap);
 }
 
 // Running sequences and as many snapshots, in at most half of the memory where that is not enough for all.
 Result<int64_t> slot_count(const KvBudgetInput& input) {
-  if (input.states.empty()) return 0;
-  const int64_t slot_bytes = input.states.block_bytes();
+  if (input.slot_bytes == 0) return 0;
+  const int64_t slot_bytes = input.slot_bytes;
   if (input.state_cache_bytes == 0) {
     const int64_t wanted = 2 * input.max_num_seqs + kSharedSnapshots;
     return std::clamp(automatic_bytes(input) / 2 / slot_bytes, kSlotsMin, wanted);
@@ -47,8 +46,9 @@ Result<int64_t> slot_count(const KvBudgetInput& input) {
 
 Result<KvCounts> kv_counts(const KvBudgetInput& input) {
   BATON_TRY_ASSIGN(const int64_t slots, slot_count(input));
-  const int64_t state_bytes = slots * input.states.block_bytes();
-  const int64_t block_bytes = input.blocks.block_bytes();
+  const int64_t state_bytes = slots * input.slot_bytes;
+  // A process may keep nothing per token: its layers all keep recurrent state.
+  const int64_t block_bytes = std::max<int64_t>(input.block_bytes, 1);
   const int64_t needed = one_request_blocks(input);
   const int64_t budget =
       input.kv_cache_bytes > 0 ? input.kv_cache_bytes : std::max<int64_t>(automatic_bytes(input) - state_bytes, 0);
@@ -59,8 +59,8 @@ Result<KvCounts> kv_counts(const KvBudgetInput& input) {
                 "is larger than the available KV cache memory ({}). Based on the available memory, the "
                 "estimated maximum model length is {}. Try increasing `--gpu-memory-utilization` (now {:.2f}) or "
                 "`--kv-cache-memory-bytes`, or decreasing `--max-model-len`.",
-                input.max_model_len, readable(needed * block_bytes), readable(budget),
-                blocks * input.blocks.block_size(), input.memory_utilization);
+                input.max_model_len, readable(needed * block_bytes), readable(budget), blocks * input.block_tokens,
+                input.memory_utilization);
   }
   const int64_t kept = std::min(blocks, needed * input.max_num_seqs);
   if (kept * block_bytes + state_bytes > input.available_bytes) {

@@ -1,12 +1,11 @@
-// How many KV blocks and slots of recurrent state an engine gets: from its memory budget, bounded by what its requests
-// could ever use. Pure.
+// How many KV blocks and slots of recurrent state an engine gets: from the memory budget of its process, bounded by
+// what its requests could ever use. Pure.
 #pragma once
 
 #include <cstdint>
 
 #include "base/status.h"
 #include "engine/engine.h"
-#include "kv/geometry.h"
 
 namespace baton::engine {
 
@@ -19,8 +18,9 @@ struct KvBudgetInput {
   int64_t scratch_bytes = 0;  // logits and other step memory still to come
   int64_t max_model_len = 0;
   int64_t max_num_seqs = 0;
-  kv::PagedGeometry blocks;
-  kv::PagedGeometry states;  // empty: the model keeps no recurrent state
+  int64_t block_tokens = 0;
+  int64_t block_bytes = 0;  // of a block, on all ranks of this process
+  int64_t slot_bytes = 0;   // the same of a slot of recurrent state; 0: the model keeps none
 };
 
 struct KvCounts {

@@ -124,6 +124,24 @@ TEST_P(LlamaExactness, WithoutOneDnn) {
   expect_same(harness, "without oneDNN");
 }
 
+TEST_P(LlamaExactness, OverRanks) {
+  for (const auto& sizes : {parallel::GridSizes{.tp = 2}, parallel::GridSizes{.pp = 2},
+                            parallel::GridSizes{.pp = 2, .tp = 2}, parallel::GridSizes{.tp = 4}}) {
+    auto changed = config();
+    changed.max_num_batched_tokens = 96;
+    changed.test_preempt_probability = 0.05;
+    Harness harness(
+        {.config = changed,
+         .grid =
+             RankSetOptions{.sizes = sizes, .stages = {0, sizes.pp}, .layer_partition = {}, .spin_us = 0, .enter = {}},
+         .make_rank = [this](const models::RankSetup& rank, ComputePool& pool) {
+           return models::load_model(path_, {.isa = tensor::detect_isa(), .rank = rank}, pool);
+         }});
+    expect_same(harness, sizes.text());
+    expect_same(harness, sizes.text() + ", after prefix hits");
+  }
+}
+
 TEST_P(LlamaExactness, HandedOver) {
   auto link = std::make_shared<TwinLink>();
   auto prefill_options = options(config());

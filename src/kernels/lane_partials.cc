@@ -70,8 +70,8 @@ void merge_row(const MergeLanesArgs& args, LaneTree& tree, int64_t row, int lane
     const int head = args.first_head + h;
     tree.clear();
     for (int lane = 0; lane < lanes; ++lane) {
-      tree.push(lane, partials.maxima(row, lane)[head], partials.sums(row, lane)[head],
-                partials.outputs(row, lane) + head * partials.padded());
+      tree.push(lane, *partials.maximum(row, lane, head), *partials.sum(row, lane, head),
+                partials.output(row, lane, head));
     }
     tree.finish(partials.dim, out + int64_t{h} * partials.dim);
   }
@@ -110,8 +110,9 @@ size_t merge_lanes_scratch_bytes(int dim, int threads) {
 void merge_lanes(const MergeLanesArgs& args, std::span<const SequenceSlice> slices, std::span<std::byte> scratch,
                  ComputePool& pool) {
   const LanePartials& partials = args.partials;
-  BATON_CHECK(args.first_head >= 0 && args.heads >= 0 && args.first_head + args.heads <= partials.heads,
-              "heads {} + {} of {}", args.first_head, args.heads, partials.heads);
+  BATON_CHECK(
+      args.first_head >= 0 && args.heads >= 0 && partials.first_head + args.first_head + args.heads <= partials.heads,
+      "heads {} + {} + {} of {}", partials.first_head, args.first_head, args.heads, partials.heads);
   BATON_CHECK(scratch.size() >= merge_lanes_scratch_bytes(partials.dim, pool.threads()),
               "scratch of {} bytes is too small", scratch.size());
   int64_t units = 0;

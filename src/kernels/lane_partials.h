@@ -12,7 +12,7 @@
 //
 // Layout: row i is the i-th row of the slices, one slice after the other, whatever their row_begin. A (row, lane) is
 // one run of lane_floats(): [heads] maxima, [heads] sums, [heads][padded] outputs, fp32, padded with what is not
-// defined to a cache line, so that no line is written by two ranks. A maximum of -inf says that the head's lane is
+// defined to a cache line, so that context ranks write no line together. A maximum of -inf says that the head's lane is
 // empty, and that its sum and output mean nothing. Written are the lanes that begin at or before the row's position;
 // the others are never read.
 #pragma once
@@ -30,21 +30,28 @@ namespace baton::kernels {
 
 struct LanePartials {
   float* data = nullptr;  // lane_partials_bytes(rows, heads, dim), 64-byte aligned
-  int heads = 0;          // of all the ranks that share the context
+  int heads = 0;          // of all the ranks that share the memory
   int dim = 0;            // of an output: head_dim; the rank of a latent
+  int first_head = 0;     // where a call's head 0 lies: a call may have some of the heads
 
   int64_t padded() const { return (dim + 15) / 16 * 16; }
   int64_t lane_floats() const { return (heads * (padded() + 2) + 15) / 16 * 16; }
-  float* maxima(int64_t row, int lane) const { return data + (row * kAttentionLanes + lane) * lane_floats(); }
-  float* sums(int64_t row, int lane) const { return maxima(row, lane) + heads; }
-  float* outputs(int64_t row, int lane) const { return sums(row, lane) + heads; }
+  // Of a call's head `head`.
+  float* maximum(int64_t row, int lane, int64_t head) const { return at(row, lane) + first_head + head; }
+  float* sum(int64_t row, int lane, int64_t head) const { return at(row, lane) + heads + first_head + head; }
+  float* output(int64_t row, int lane, int64_t head) const {
+    return at(row, lane) + 2 * heads + (first_head + head) * padded();
+  }
+
+ private:
+  float* at(int64_t row, int lane) const { return data + (row * kAttentionLanes + lane) * lane_floats(); }
 };
 // 16 lanes of `heads` outputs a row: 4.2 MB a row at 128 heads of rank 512.
 size_t lane_partials_bytes(int64_t rows, int heads, int dim);
 
 struct MergeLanesArgs {
   LanePartials partials;
-  int first_head = 0;      // among those of the partials
+  int first_head = 0;      // of the wanted, from partials.first_head on
   int heads = 0;           // wanted
   float* out = nullptr;    // [rows of the step, heads, dim]: the first wanted head first
   int64_t out_stride = 0;  // elements per row

@@ -44,7 +44,7 @@ size_t latent_attention_scratch_bytes(int heads, int rank, int rope_dim, int thr
 
 struct LanePartials;
 // Of a split context, the lanes that this rank holds, for the heads of all its ranks; see lane_partials.h. `args.out`
-// is not used; args.heads = partials.heads. For few rows: every (row, lane) is written to memory.
+// is not used. For few rows: every (row, lane) is written to memory.
 void latent_attention_lanes(const LatentAttentionArgs& args, std::span<const SequenceSlice> slices,
                             const LanePartials& partials, std::span<std::byte> scratch, ComputePool& pool);
 

@@ -2,90 +2,18 @@
 // bandwidth, operations against its fp32 peak. Then the error of each cache dtype against fp32.
 //   latent_attention_bench [--threads N] [--isa avx2] [--filter decode]
 // With one thread, times are the processor time of that thread, so that a busy machine does not disturb them.
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <ctime>
-#include <functional>
 #include <numeric>
-#include <random>
-#include <string>
-#include <vector>
 
 #include "kernels/indexer.h"
 #include "kernels/latent_attention.h"
+#include "kernels/latent_bench.h"
 #include "kernels/latent_cache.h"
-#include "kernels/matmul_peak.h"
-#include "tensor/buffer.h"
 
 namespace baton::kernels {
 namespace {
 
 using tensor::DType;
-
-struct Options {
-  int threads = 1;
-  tensor::Isa isa = tensor::detect_isa();
-  std::string filter;
-};
-
-double now(int threads) {
-  timespec t;
-  clock_gettime(threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
-
-// Best of `runs`.
-double seconds_of(int threads, int runs, const std::function<void()>& body) {
-  double best = 1e30;
-  for (int i = 0; i < runs; ++i) {
-    const double begin = now(threads);
-    body();
-    best = std::min(best, now(threads) - begin);
-  }
-  return best;
-}
-
-struct Bench {
-  Options options;
-  ComputePool pool;
-  double read_bytes = 0, fma_ops = 0;  // per second
-
-  explicit Bench(Options o) : options(std::move(o)), pool({.threads = options.threads}) {
-    constexpr int64_t kBytes = 256 << 20;
-    auto buffer = tensor::Buffer::allocate(kBytes);
-    if (buffer) {
-      std::memset(buffer->data(), 1, kBytes);
-      volatile uint64_t sink = 0;
-      read_bytes = kBytes / seconds_of(options.threads, 3, [&] {
-                     pool.parallel_for(kBytes / 64, 64, [&](int64_t begin, int64_t end) {
-                       sink = sink + read_lines(buffer->data() + begin * 64, end - begin);
-                     });
-                   });
-    }
-    if (tensor::detect_isa() != tensor::Isa::kAvx512) return;
-    volatile double ops = 0;
-    const double seconds = seconds_of(options.threads, 3, [&] { pool.run([&](int) { ops = burn_fma(4'000'000); }); });
-    fma_ops = ops * options.threads / seconds;
-  }
-  bool wants(std::string_view name) const { return options.filter.empty() || name.starts_with(options.filter); }
-  void line(const std::string& name, double seconds, double bytes, double ops) const {
-    fmt::print("{:42} {:10.1f} us   {:7.3f} GB/s {:5.1f} %   {:7.1f} GFLOP/s {:5.1f} %\n", name, seconds * 1e6,
-               bytes / seconds / 1e9, 100 * bytes / seconds / read_bytes, ops / seconds / 1e9,
-               fma_ops > 0 ? 100 * ops / seconds / fma_ops : 0);
-  }
-};
-
-std::vector<float> random_floats(int64_t count, unsigned seed) {
-  std::mt19937 generator(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> pattern(65521), values(static_cast<size_t>(count));
-  for (float& v : pattern) v = normal(generator);
-  for (size_t i = 0; i < values.size(); ++i) values[i] = pattern[i % pattern.size()];
-  return values;
-}
 
 // A cache of one entry, its blocks of 16 shuffled, filled with `tokens` tokens.
 struct Arena {
@@ -115,10 +43,6 @@ struct Arena {
     }
   }
 };
-
-PagedEntry latent_entry(DType dtype) {
-  return {.kind = PagedKind::kLatent, .dim = 512, .rope_dim = 64, .dtype = dtype};
-}
 
 struct Attend {
   Arena arena;
@@ -153,8 +77,6 @@ struct Attend {
                      {&slice, 1}, scratch, bench.pool);
   }
 };
-
-constexpr double kOpsPerPair = 2.0 * (576 + 512);  // a head and a position
 
 void bench_decode(Bench& bench) {
   const int64_t tokens = 4096;
@@ -271,6 +193,7 @@ int run(int argc, char** argv) {
   if (bench.wants("sparse")) bench_sparse(bench);
   if (bench.wants("prefill")) bench_prefill(bench);
   if (bench.wants("indexer")) bench_indexer(bench);
+  if (bench.wants("context")) bench_context(bench);
   if (bench.wants("error")) print_errors(bench);
   return 0;
 }

@@ -44,11 +44,13 @@ struct ForwardBatch {
   std::span<const int32_t> positions;  // [rows]
   std::span<const kernels::SequenceSlice> slices;
   std::span<const int32_t> logit_rows;  // rows whose logits are wanted, ascending
-  // Per layer: where the residual stream after it is wanted, [rows, hidden] fp32; null where not. Empty: nowhere.
+  // Per layer of the whole model: where the residual stream after it is wanted, [rows, hidden] fp32; null where not.
+  // Empty: nowhere. A stage fills those of its own layers: memory that the team shares, each rank its rows.
   std::span<float* const> taps;
   kernels::CacheView cache;
   // What the stage before left, [stage_in_floats(rows)], and what the next one takes, [stage_out_floats(rows)]: memory
-  // that the team shares; its rank 0 writes. Null on the first and on the last stage.
+  // that the team shares, each rank writes its rows; all are there when forward returns. Null on the first and on the
+  // last stage. Opaque: index choices that cross are integers.
   const float* stage_in = nullptr;
   float* stage_out = nullptr;
 };
@@ -82,7 +84,7 @@ class Model {
   // Dtype the checkpoint computes in; what --kv-cache-dtype auto means.
   virtual tensor::DType native_cache_dtype() const = 0;
   // Of one step of `rows` rows: what comes from the stage before and goes to the next (the residual stream, with its
-  // bank). 0 at the ends of the pipeline.
+  // bank, and index choices that layers behind the border share). 0 at the ends of the pipeline.
   virtual int64_t stage_in_floats(int64_t /*rows*/) const { return 0; }
   virtual int64_t stage_out_floats(int64_t /*rows*/) const { return 0; }
   // Hex SHA-256 over config and weights' names, shapes, formats and sampled bytes: the identity in hand-shakes.
@@ -90,7 +92,8 @@ class Model {
   // Bytes of weights held.
   virtual int64_t weight_bytes() const = 0;
   // Allocates scratch for steps of up to max_rows rows and max_logit_rows wanted rows. Call once before forward; the
-  // ranks of a team do so together.
+  // ranks of a team do so together, on their own threads, with the same numbers. A rank that gets an error must break
+  // its team up: the others may wait for it (and throw parallel::GroupBroken).
   virtual Result<void> prepare(int max_rows, int max_logit_rows, int threads) = 0;
   // Writes the step's keys and values into the cache and, on the last stage, logits [logit_rows.size(), vocab_size]
   // fp32: memory that the team shares, each rank its columns; all are there when forward returns. The ranks of a team

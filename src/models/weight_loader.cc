@@ -54,11 +54,13 @@ float to_float(const std::byte* data, DType dtype, int64_t index) {
 
 // A number that is none would pass unseen where results only choose: a router's or an indexer's NaN loses every
 // comparison, and the answer is wrong without a sign.
-Result<void> check_finite(std::span<const float> values, std::string_view file, std::string_view tensor) {
+// first: the element that values begin with.
+Result<void> check_finite(std::span<const float> values, std::string_view file, std::string_view tensor,
+                          int64_t first = 0) {
   for (size_t i = 0; i < values.size(); ++i) {
     if (std::isfinite(values[i])) continue;
-    return fail(Code::kDataLoss, "{}: tensor {}: element {} is {}; every element must be finite", file, tensor, i,
-                values[i]);
+    return fail(Code::kDataLoss, "{}: tensor {}: element {} is {}; every element must be finite", file, tensor,
+                first + static_cast<int64_t>(i), values[i]);
   }
   return {};
 }
@@ -131,6 +133,7 @@ std::unexpected<Status> WeightLoader::in_context(const weights::MatrixSource& fr
 }
 
 Result<PackedMatrix> WeightLoader::pack(const std::string& name, Rows rows, kernels::MatmulSpec spec) {
+  if (rows.count == 0) return PackedMatrix();
   BATON_TRY_ASSIGN(const weights::MatrixSource from, source(name, weights::Values::kRead));
   const int64_t count = rows.count.value_or(from.rows);
   BATON_TRY(check_range(checkpoint_, from, rows.begin, count));
@@ -203,30 +206,34 @@ Result<std::vector<float>> WeightLoader::dense_rows(const std::string& name, int
   if (const auto made = from.dequantize_rows(begin, count, values.data()); !made) {
     return fail(made.error().with_context(checkpoint_.file_path(*from.parts.front())));
   }
-  BATON_TRY(check_finite(values, checkpoint_.file_path(*from.parts.front()), from.name));
+  BATON_TRY(check_finite(values, checkpoint_.file_path(*from.parts.front()), from.name, begin * from.columns));
   finished(from, begin, count);
   return values;
 }
 
-Result<PackedMatrix> WeightLoader::float_matrix(const std::string& name) {
+Result<PackedMatrix> WeightLoader::float_matrix_rows(const std::string& name, int64_t begin, int64_t count) {
+  if (count == 0) return PackedMatrix();
   BATON_TRY_ASSIGN(const auto shape, matrix_shape(name));
-  BATON_TRY_ASSIGN(const auto rows, dense_rows(name, 0, shape.first));
-  return pack_floats(name, rows, shape.first, shape.second, DType::kF32);
+  BATON_TRY_ASSIGN(const auto rows, dense_rows(name, begin, count));
+  return pack_floats(name, rows, count, shape.second, DType::kF32);
 }
 
-Result<PackedMatrix> WeightLoader::finite_matrix(const std::string& name) {
+Result<PackedMatrix> WeightLoader::finite_matrix_rows(const std::string& name, int64_t begin, int64_t rows) {
+  if (rows == 0) return PackedMatrix();
   BATON_TRY_ASSIGN(const weights::MatrixSource from, source(name, weights::Values::kRead));
   constexpr int64_t kRowsAtOnce = 256;
-  std::vector<float> values(static_cast<size_t>(std::min(kRowsAtOnce, from.rows) * from.columns));
-  for (int64_t row = 0; row < from.rows; row += kRowsAtOnce) {
-    const int64_t count = std::min(kRowsAtOnce, from.rows - row);
+  BATON_TRY(check_range(checkpoint_, from, begin, rows));
+  std::vector<float> values(static_cast<size_t>(std::min(kRowsAtOnce, rows) * from.columns));
+  for (int64_t row = begin; row < begin + rows; row += kRowsAtOnce) {
+    const int64_t count = std::min(kRowsAtOnce, begin + rows - row);
     const std::string& file = checkpoint_.file_path(*from.parts.front());
     if (const auto made = from.dequantize_rows(row, count, values.data()); !made) {
       return fail(made.error().with_context(file));
     }
-    BATON_TRY(check_finite(std::span(values).first(static_cast<size_t>(count * from.columns)), file, from.name));
+    BATON_TRY(check_finite(std::span(values).first(static_cast<size_t>(count * from.columns)), file, from.name,
+                           row * from.columns));
   }
-  return matrix(name);
+  return matrix_rows(name, begin, rows);
 }
 
 Result<DType> WeightLoader::dense_dtype(const std::string& name) {

@@ -31,6 +31,8 @@ class WeightLoader {
  public:
   WeightLoader(const weights::Checkpoint& checkpoint, const LoadOptions& options, ComputePool& pool);
 
+  // Of rows there may be none below: the matrix is empty then, and nothing is read.
+
   // A matrix [out, in] whose K is never split over ranks.
   Result<kernels::PackedMatrix> matrix(const std::string& name);
   // A matrix that ranks may split over K: summed by the canonical tree. `unit` inputs belong together (the head
@@ -46,11 +48,11 @@ class WeightLoader {
   Result<std::vector<float>> dense_rows(const std::string& name, int64_t begin, int64_t count);
   // f32, f16 or bf16 of any shape, flattened, as fp32.
   Result<std::vector<float>> vector(const std::string& name);
-  // A small matrix [out, in] that is multiplied in fp32 whatever it is stored as: a router, whose choices depend on the
-  // last bits of its scores.
-  Result<kernels::PackedMatrix> float_matrix(const std::string& name);
-  // The same as matrix(), each value seen to be finite first: for an indexer's, whose products only choose.
-  Result<kernels::PackedMatrix> finite_matrix(const std::string& name);
+  // Rows of a small matrix [out, in] that is multiplied in fp32 whatever it is stored as: a router, whose choices
+  // depend on the last bits of its scores.
+  Result<kernels::PackedMatrix> float_matrix_rows(const std::string& name, int64_t begin, int64_t count);
+  // The same as matrix_rows(), each value seen to be finite first: for an indexer's, whose products only choose.
+  Result<kernels::PackedMatrix> finite_matrix_rows(const std::string& name, int64_t begin, int64_t count);
   // For a matrix that is taken apart by dense_rows: the plain format that its parts keep (f32 for f32; else bf16), room
   // for `count` parts in one allocation, and a part's values from fp32.
   Result<tensor::DType> dense_dtype(const std::string& name);
@@ -62,6 +64,10 @@ class WeightLoader {
   Result<std::pair<int64_t, int64_t>> matrix_shape(const std::string& name);
 
   int64_t bytes_held() const { return bytes_held_; }
+  // A rank has read its share: progress is at its end, whatever the others read.
+  void complete() {
+    if (bytes_done_ < bytes_total_) finished(bytes_total_);
+  }
 
  private:
   struct Rows {

@@ -168,8 +168,8 @@ TEST(WeightLoader, AValueThatIsNoNumberIsNamedWhereItWouldPassUnseen) {
   const auto checkpoint = folder.open();
   WeightLoader loader(*checkpoint, options, pool);
   const auto named = AllOf(HasSubstr("model.safetensors: tensor gate.weight: element 1255 is nan"));
-  EXPECT_THAT(loader.finite_matrix("gate.weight").error().message(), named);
-  EXPECT_THAT(loader.float_matrix("gate.weight").error().message(), named);
+  EXPECT_THAT(loader.finite_matrix_rows("gate.weight", 20, 20).error().message(), named);
+  EXPECT_THAT(loader.float_matrix_rows("gate.weight", 20, 20).error().message(), named);
   EXPECT_THAT(loader.vector("bias").error().message(), HasSubstr("tensor bias: element 2 is inf"));
   values[39 * 32 + 7] = 0;
   const Changed sound([&](auto& tensors) {
@@ -177,7 +177,7 @@ TEST(WeightLoader, AValueThatIsNoNumberIsNamedWhereItWouldPassUnseen) {
   });
   const auto opened = sound.open();
   WeightLoader again(*opened, options, pool);
-  EXPECT_TRUE(again.finite_matrix("gate.weight").has_value());
+  EXPECT_TRUE(again.finite_matrix_rows("gate.weight", 0, 40).has_value());
 }
 
 TEST(TensorTable, AMatrixMayHaveAnyFormAndItsPartsBelongToIt) {

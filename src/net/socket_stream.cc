@@ -163,13 +163,23 @@ class SocketStream final : public Stream {
   std::string peer() const override { return peer_; }
   bool quiet() const override { return poll_now(descriptor(), POLLIN | POLLRDHUP) == 0; }
   bool peer_hung_up() const override { return poll_now(descriptor(), POLLRDHUP) != 0; }
+  int descriptor() const override { return closed_ ? -1 : const_cast<SocketStream*>(this)->socket().native_handle(); }
+  int release() override {
+    if constexpr (!kTls) {
+      if (std::exchange(closed_, true)) return -1;
+      watchdog_->stop();
+      error_code error;
+      const int released = layer_.release(error);
+      return error ? -1 : released;
+    }
+    return -1;
+  }
   Layer& layer() { return layer_; }
 
  private:
   static constexpr bool kTls = !std::is_same_v<Layer, Socket>;
 
   auto& socket() { return layer_.lowest_layer(); }
-  int descriptor() const { return closed_ ? -1 : const_cast<SocketStream*>(this)->socket().native_handle(); }
 
   // Most writes fit the socket's buffer: one system call, no suspension.
   error_code write_at_once(std::vector<asio::const_buffer>& buffers, size_t& first) {

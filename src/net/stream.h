@@ -43,6 +43,11 @@ class Stream {
   virtual bool quiet() const { return true; }
   // True once the peer has closed or reset its side, even while bytes before that wait to be read.
   virtual bool peer_hung_up() const { return false; }
+  // Of the socket below, to ask the system about it; -1 when there is none or it is closed.
+  virtual int descriptor() const { return -1; }
+  // Gives a plain socket up, with no operation pending, to one who goes on without Asio: its descriptor, non-blocking;
+  // the stream is closed. -1 when there is none.
+  virtual int release() { return -1; }
 };
 
 // Reads exactly into.size() bytes; kUnavailable when the stream ends before.

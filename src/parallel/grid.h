@@ -94,7 +94,16 @@ struct RankPlace {
   bool first_stage() const { return stage == 0; }
   bool last_stage() const { return stage == sizes.pp - 1; }
 
-  Share heads(int64_t total) const { return share_of(total, sizes.team_size(), team_rank); }
+  // Its place among the team as heads are shared: the ranks of a context group have neighbouring heads. Without
+  // prefill context parallelism its team rank.
+  int head_rank() const { return context_group() * sizes.context_size() + context_rank(); }
+  Share heads(int64_t total) const { return share_of(total, sizes.team_size(), head_rank()); }
+  // Heads of all ranks of its context group: whose keys and values each of them holds.
+  Share group_heads(int64_t total) const {
+    const int first = context_group() * sizes.context_size();
+    return {share_of(total, sizes.team_size(), first).begin,
+            share_of(total, sizes.team_size(), first + sizes.context_size() - 1).end};
+  }
   Share experts(int64_t total) const { return share_of(total, expert_ranks(), expert_rank()); }
   // "pp1 pcp0 tp3", as log lines and thread names have it.
   std::string text() const;

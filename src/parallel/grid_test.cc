@@ -52,6 +52,32 @@ TEST(StageLayers, AGivenPartitionMustAddUp) {
   EXPECT_FALSE(stage_layers(2, 2, {2, 0}).has_value());
 }
 
+TEST(RankPlace, TheHeadsOfAContextGroupAreNeighbours) {
+  for (const GridSizes& sizes :
+       {GridSizes{.pcp = 2, .tp = 4, .dcp = 2}, GridSizes{.pcp = 4, .tp = 2}, GridSizes{.tp = 6}}) {
+    std::vector<int> owner(37, -1);
+    for (int m = 0; m < sizes.team_size(); ++m) {
+      const RankPlace place{.sizes = sizes, .team_rank = m};
+      const Share own = place.heads(37), group = place.group_heads(37);
+      EXPECT_LE(group.begin, own.begin);
+      EXPECT_GE(group.end, own.end);
+      int64_t held = 0;
+      for (int c = 0; c < sizes.context_size(); ++c) {
+        held += RankPlace{.sizes = sizes, .team_rank = place.context_peer(c)}.heads(37).count();
+      }
+      EXPECT_EQ(held, group.count());
+      for (int64_t h = own.begin; h < own.end; ++h) {
+        EXPECT_EQ(owner[static_cast<size_t>(h)], -1);
+        owner[static_cast<size_t>(h)] = m;
+      }
+      if (sizes.pcp == 1) {
+        EXPECT_EQ(own, share_of(37, sizes.tp, m));
+      }
+    }
+    EXPECT_EQ(std::ranges::count(owner, -1), 0);
+  }
+}
+
 TEST(RankPlace, ContextGroupsPartTheTeamAndTheLanes) {
   const GridSizes sizes{.pcp = 2, .tp = 4, .dcp = 2};
   std::set<std::pair<int, int>> seen;

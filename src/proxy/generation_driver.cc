@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "net/sse.h"
 #include "proxy/proxy_state.h"
+#include "wire/ordered_json.h"
 
 namespace baton::proxy {
 namespace {
@@ -60,7 +61,12 @@ net::Task<void> drain(State state, std::unique_ptr<net::HttpClientStream> stream
   co_await asio::post(state->executor, asio::use_awaitable);
 }
 
-class GenerationDriver {
+std::optional<DecodeFirst> decode_first(const ProxyState& state) {
+  if (state.metaserver.empty()) return std::nullopt;
+  return DecodeFirst{.metaserver = state.metaserver, .key = make_uuid()};
+}
+
+class GenerationDriver final : public MetaserverClient {
  public:
   GenerationDriver(State state, const net::HttpRequest& request, net::HttpResponder& responder, RequestPlan plan)
       : state_(std::move(state)),
@@ -69,8 +75,32 @@ class GenerationDriver {
         request_id_(request_id_of(request)),
         path_(request.path),
         stream_wanted_(plan.stream),
-        fsm_(std::move(plan), request_id_, state_->options.retry, state_->instances),
-        delay_(state_->executor) {}
+        decode_first_(decode_first(*state_)),
+        fsm_(std::move(plan), request_id_, state_->options.retry, state_->instances, decode_first_),
+        delay_(state_->executor) {
+    if (decode_first_) state_->announced[decode_first_->key] = this;
+  }
+  ~GenerationDriver() override {
+    if (decode_first_) state_->announced.erase(decode_first_->key);
+    if (side_owner_) *side_owner_ = nullptr;
+  }
+  GenerationDriver(const GenerationDriver&) = delete;
+  GenerationDriver& operator=(const GenerationDriver&) = delete;
+
+  std::shared_ptr<SidePrefill> metaserver_called(const std::string& key, Json params) override {
+    if (side_ && side_key_ == key) return side_;
+    auto actions = fsm_.handle(MetaserverCalled{.key = key, .params = std::move(params)}, state_->clock.now());
+    if (const auto* refusal = std::get_if<AnswerMetaserver>(&actions.back()); refusal && refusal->status == 404) {
+      return nullptr;
+    }
+    if (std::holds_alternative<Finish>(actions.back())) return nullptr;
+    side_ = std::make_shared<SidePrefill>(state_->executor);
+    side_key_ = key;
+    side_owner_ = std::make_shared<GenerationDriver*>(this);
+    asio::co_spawn(state_->executor, run_side(state_, side_, side_owner_, headers_, path_, std::move(actions)),
+                   asio::detached);
+    return side_;
+  }
 
   net::Task<void> run() {
     const TimePoint begin = state_->clock.now();
@@ -205,18 +235,72 @@ class GenerationDriver {
   }
 
   Next perform(AbortPrefill& action) {
-    if (auto call = state_->request_to(action.instance, "POST", "/abort_requests")) {
-      call->headers = headers_;
-      call->body = Json{{"request_ids", Json::array({action.request_id})}}.dump();
-      call->head_timeout = call->idle_timeout = kAbortTimeout;
-      asio::co_spawn(state_->executor, send_abort(state_, std::move(*call)), asio::detached);
-    }
+    tell_to_abort(state_, headers_, action);
+    co_return std::nullopt;
+  }
+
+  // The metaserver's calls are answered by run_side().
+  Next perform(AnswerMetaserver&) { co_return std::nullopt; }
+
+  Next perform(DropPrefill&) {
+    if (side_owner_) *std::exchange(side_owner_, nullptr) = nullptr;
+    if (side_ && side_->call) side_->call->cancel();
     co_return std::nullopt;
   }
 
   Next perform(Finish&) {
     finished_ = true;
     co_return std::nullopt;
+  }
+
+  // The prefill of a request that waits at D. `owner` becomes null when the request has ended or given this prefill up.
+  static net::Task<void> run_side(State state, std::shared_ptr<SidePrefill> side,
+                                  std::shared_ptr<GenerationDriver*> owner, net::HttpHeaders headers, std::string path,
+                                  std::vector<Action> actions) {
+    while (side->status == 0) {
+      std::optional<Result<net::HttpResponse>> answered;
+      for (auto& action : actions) {
+        if (auto* call = std::get_if<CallPrefill>(&action)) {
+          answered = co_await side_prefill(state, *side, headers, path, std::move(*call));
+        } else if (const auto* abort = std::get_if<AbortPrefill>(&action)) {
+          tell_to_abort(state, headers, *abort);
+        } else if (auto* answer = std::get_if<AnswerMetaserver>(&action)) {
+          side->finish(answer->status, std::move(answer->message));
+        }
+      }
+      if (side->status != 0) break;
+      if (!answered || *owner == nullptr) {
+        const bool good = answered && *answered && (*answered)->status == 200;
+        side->finish(good ? 200 : 502, "the request has ended");
+        break;
+      }
+      actions = (*owner)->fsm_.handle(PrefillAnswered{std::move(*answered)}, state->clock.now());
+      if (state->instances.take_probe_wish()) state->probe_timer.cancel();
+    }
+  }
+
+  static net::Task<Result<net::HttpResponse>> side_prefill(State state, SidePrefill& side, net::HttpHeaders headers,
+                                                           std::string path, CallPrefill action) {
+    auto call = state->request_to(action.instance, "POST", path);
+    if (!call) co_return removed();
+    call->headers = std::move(headers);
+    call->headers.set("X-Request-Id", action.request_id);
+    call->body = std::move(action.body);
+    call->head_timeout = state->options.prefill_timeout;
+    call->idle_timeout = state->options.idle_timeout;
+    side.call = call->cancellation = std::make_shared<net::HttpCancellation>();
+    auto answer = co_await state->client->request(std::move(*call));
+    side.call.reset();
+    co_return answer;
+  }
+
+  static void tell_to_abort(const State& state, const net::HttpHeaders& headers, const AbortPrefill& action) {
+    auto call = state->request_to(action.instance, "POST", "/abort_requests");
+    if (!call) return;
+    call->headers = headers;
+    call->body = Json{{"request_ids", Json::array({action.request_id})}}.dump();
+    call->head_timeout = call->idle_timeout = kAbortTimeout;
+    asio::co_spawn(state->executor, send_abort(state, std::move(*call)), asio::detached);
   }
 
   // False when the client has gone.
@@ -246,10 +330,11 @@ class GenerationDriver {
     state_->metrics.count_end(summary, begin, end);
     log_info(
         "event=request_end request_id={} path={} status={} prefill={} decode={} prefill_attempts={} "
-        "decode_attempts={} handed_off={} prompt_tokens={} completion_tokens={} cached_tokens={} first_byte_s={:.4f} "
+        "decode_attempts={} resumes={} handed_off={} prompt_tokens={} completion_tokens={} cached_tokens={} "
+        "first_byte_s={:.4f} "
         "total_s={:.4f} failure={}",
         log_quoted(request_id_), path_, summary.status, instance_name(summary.prefill), instance_name(summary.decode),
-        summary.prefill_attempts, summary.decode_attempts, summary.handed_off, summary.prompt_tokens,
+        summary.prefill_attempts, summary.decode_attempts, summary.resumes, summary.handed_off, summary.prompt_tokens,
         summary.completion_tokens, summary.cached_tokens,
         summary.first_byte_at ? seconds_between(begin, *summary.first_byte_at) : -1.0, seconds_between(begin, end),
         log_quoted(summary.failure));
@@ -260,7 +345,11 @@ class GenerationDriver {
   net::HttpHeaders headers_;
   std::string request_id_, path_;
   bool stream_wanted_;
+  const std::optional<DecodeFirst> decode_first_;
   RequestFsm fsm_;
+  std::shared_ptr<SidePrefill> side_;  // of the attempt with this key
+  std::string side_key_;
+  std::shared_ptr<GenerationDriver*> side_owner_;
   asio::steady_timer delay_;
   std::shared_ptr<net::HttpCancellation> call_;
   std::unique_ptr<net::HttpClientStream> stream_;
@@ -271,6 +360,34 @@ class GenerationDriver {
 };
 
 }  // namespace
+
+net::Task<void> handle_metaserver(State state, net::HttpRequest& request, net::HttpResponder& responder) {
+  state->metrics.metaserver_calls.add();
+  constexpr std::string_view kKey = "key=";
+  const std::string key = request.query.starts_with(kKey) ? request.query.substr(kKey.size()) : std::string();
+  Json params = wire::parse_ordered_json(request.body, kMaxJsonDepth).value_or(Json());
+  request.body = {};
+  if (!params.is_object()) {
+    (void)co_await responder.respond(error_answer(400, "BadRequestError", "the body is not a JSON object"));
+    co_return;
+  }
+  const auto found = state->announced.find(key.substr(0, key.rfind('-')));
+  const auto side =
+      found == state->announced.end() ? nullptr : found->second->metaserver_called(key, std::move(params));
+  if (side == nullptr) {
+    (void)co_await responder.respond(error_answer(404, "NotFoundError", "no request waits for this call"));
+    co_return;
+  }
+  while (side->status == 0 && !responder.client_gone()) {
+    side->wake.expires_after(std::chrono::seconds(1));
+    co_await side->wake.async_wait(kAwait);
+  }
+  if (side->status == 200) {
+    (void)co_await responder.respond(json_response(200, R"({"status":"ok"})"));
+  } else if (side->status != 0) {
+    (void)co_await responder.respond(error_answer(side->status, "BadGatewayError", side->message));
+  }
+}
 
 net::Task<void> handle_generation(State state, net::HttpRequest& request, net::HttpResponder& responder) {
   if (state->in_flight >= state->options.max_in_flight) {

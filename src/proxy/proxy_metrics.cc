@@ -20,6 +20,9 @@ ProxyMetrics::ProxyMetrics(MetricRegistry& with) : registry(with) {
   prefill_attempts = counter("baton_proxy_prefill_attempts_total", "Prefill calls");
   decode_attempts = counter("baton_proxy_decode_attempts_total", "Decode calls");
   failovers = counter("baton_proxy_failovers_total", "Calls beyond the first of their stage");
+  resumes = counter("baton_proxy_resumes_total", "Answers that went on at another place from the tokens they had");
+  recomputes = counter("baton_proxy_recomputed_total", "Of these, those that a decode engine had no room for");
+  metaserver_calls = counter("baton_proxy_metaserver_calls_total", "Decode engines' calls of /v1/metaserver");
   const std::vector<double> buckets = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300};
   request_seconds = registry.histogram("baton_proxy_request_seconds", "Whole requests", buckets);
   first_byte_seconds = registry.histogram("baton_proxy_first_byte_seconds", "Until the client's first byte", buckets);
@@ -35,7 +38,10 @@ void ProxyMetrics::count_end(const RequestFsm::Summary& summary, TimePoint begin
   if (summary.cut_after_first_byte) cut_streams.add();
   prefill_attempts.add(summary.prefill_attempts);
   decode_attempts.add(summary.decode_attempts);
-  failovers.add(std::max(0, summary.prefill_attempts - 1) + std::max(0, summary.decode_attempts - 1));
+  resumes.add(summary.resumes);
+  recomputes.add(summary.recomputes);
+  const int starts = 1 + summary.recomputes;
+  failovers.add(std::max(0, summary.prefill_attempts - starts) + std::max(0, summary.decode_attempts - starts));
   if (summary.prompt_tokens > 0) prompt_tokens.add(static_cast<double>(summary.prompt_tokens));
   if (summary.completion_tokens > 0) completion_tokens.add(static_cast<double>(summary.completion_tokens));
   request_seconds.observe(seconds_between(begin, end));

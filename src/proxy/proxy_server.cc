@@ -7,6 +7,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/address.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
@@ -22,6 +23,8 @@ constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 
 // What an operator or a client may change or read needs the key; health and metrics stay open, as with the engines.
 bool is_guarded(std::string_view path) {
+  // What engines call has a key of its own in each URL.
+  if (path == "/v1/metaserver") return false;
   return path.starts_with("/v1/") || path.starts_with("/instances/") || path == "/reset_prefix_cache" ||
          path == "/tokenize" || path == "/detokenize";
 }
@@ -84,6 +87,19 @@ net::Task<void> wind_down(State state, asio::io_context& context) {
   context.stop();
 }
 
+// Decode engines are given this address, whatever host they are on.
+Result<void> check_reachable(const std::string& host) {
+  boost::system::error_code not_an_address;
+  const auto address = asio::ip::make_address(host, not_an_address);
+  if (host.empty() || host == "*" || (!not_an_address && address.is_unspecified())) {
+    return fail(Code::kInvalidArgument,
+                "--host '{}': in layerwise mode decode engines call this proxy back at its --host, so it must be an "
+                "address or a name that they reach, not a wildcard",
+                host);
+  }
+  return {};
+}
+
 }  // namespace
 
 ProxyState::ProxyState(asio::any_io_executor on, ProxyOptions with)
@@ -109,6 +125,7 @@ std::optional<net::HttpClientRequest> ProxyState::request_to(InstanceId id, std:
 Result<std::unique_ptr<ProxyServer>> ProxyServer::start(asio::any_io_executor executor, ProxyOptions options) {
   if (options.decode.empty())
     return fail(Code::kInvalidArgument, "the proxy needs at least one decode instance (--decoder-hosts)");
+  if (options.decode_first) BATON_TRY(check_reachable(options.http.listen.host));
   auto state = std::make_shared<ProxyState>(executor, std::move(options));
   for (const auto& each : state->options.prefill) BATON_TRY(state->instances.add(Role::kPrefill, each.host, each.port));
   for (const auto& each : state->options.decode) BATON_TRY(state->instances.add(Role::kDecode, each.host, each.port));
@@ -119,6 +136,11 @@ Result<std::unique_ptr<ProxyServer>> ProxyServer::start(asio::any_io_executor ex
     if (auto strong = weak.lock()) co_await handle(std::move(strong), request, responder);
   };
   BATON_TRY_ASSIGN(state->server, net::serve_http(executor, state->options.http, std::move(handler)));
+  if (state->options.decode_first) {
+    const auto& http = state->options.http;
+    state->metaserver = fmt::format("{}://{}/v1/metaserver", http.tls.cert_file.empty() ? "http" : "https",
+                                    net::format_host_port(http.listen.host, state->server->port()));
+  }
   asio::co_spawn(executor, probe_loop(state), asio::detached);
   return std::unique_ptr<ProxyServer>(new ProxyServer(std::move(state)));
 }
@@ -141,9 +163,9 @@ Result<int> run_proxy(const ProxyOptions& options, std::stop_token stop) {
   auto state = std::shared_ptr<ProxyState>();
   BATON_TRY_ASSIGN(auto server, ProxyServer::start(context.get_executor(), options));
   state = server->state_;
-  log_info("event=proxy_ready listen={} prefill={} decode={}",
+  log_info("event=proxy_ready listen={} prefill={} decode={}{}{}",
            net::format_host_port(options.http.listen.host, server->port()), options.prefill.size(),
-           options.decode.size());
+           options.decode.size(), options.decode_first ? " metaserver=" : "", state->metaserver);
   std::stop_callback on_stop(
       stop, [&] { asio::post(context, [&] { asio::co_spawn(context, wind_down(state, context), asio::detached); }); });
   context.run();

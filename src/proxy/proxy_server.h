@@ -20,6 +20,9 @@ struct ProxyOptions {
   std::vector<net::HostPort> prefill, decode;
   RetryPolicy retry;
   HealthPolicy health;
+  // D first, as the layerwise connector needs it: engines call POST /v1/metaserver of this proxy, so that
+  // http.listen.host must be an address that they reach.
+  bool decode_first = false;
   int max_waiting_retries = 3;  // an added instance is dropped when it did not answer for this many intervals
   Duration waiting_retry_interval = std::chrono::seconds(10);
   std::vector<std::string> api_keys;  // asked of clients; empty: none is asked

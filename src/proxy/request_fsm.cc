@@ -58,6 +58,13 @@ net::HttpResponse error_response(int status, std::string_view message) {
   return response;
 }
 
+// Greedy, or seeded by the client: then no engine draws a seed that we would have to know.
+bool has_its_seed(const RequestPlan& plan) {
+  const auto seed = plan.body.find("seed"), temperature = plan.body.find("temperature");
+  if (seed != plan.body.end() && !seed->is_null()) return true;
+  return temperature != plan.body.end() && temperature->is_number() && temperature->get<double>() == 0;
+}
+
 // Null for what isn't JSON. An engine may say much (logprobs of a long prompt): the client bounds its answers' bytes.
 Json parse_answer(std::string_view text) {
   return wire::parse_ordered_json(text, kMaxJsonDepth, UINT64_MAX).value_or(Json());
@@ -65,8 +72,14 @@ Json parse_answer(std::string_view text) {
 
 }  // namespace
 
-RequestFsm::RequestFsm(RequestPlan plan, std::string request_id, RetryPolicy policy, Instances& instances)
-    : plan_(std::move(plan)), request_id_(std::move(request_id)), policy_(policy), instances_(instances) {}
+RequestFsm::RequestFsm(RequestPlan plan, std::string request_id, RetryPolicy policy, Instances& instances,
+                       std::optional<DecodeFirst> decode_first)
+    : plan_(std::move(plan)),
+      request_id_(std::move(request_id)),
+      policy_(policy),
+      instances_(instances),
+      decode_first_(std::move(decode_first)),
+      seed_known_(has_its_seed(plan_)) {}
 
 RequestFsm::~RequestFsm() {
   release_prefill();
@@ -86,9 +99,11 @@ std::string RequestFsm::attempt_id() const {
   return generation_ <= 1 ? request_id_ : fmt::format("{}-retry{}", request_id_, generation_ - 1);
 }
 
-void RequestFsm::on(const Begin&) {
-  if (plan_.hand_off) return start_prefill();
-  generation_ = 1;
+void RequestFsm::on(const Begin&) { start(); }
+
+void RequestFsm::start() {
+  if (plan_.hand_off && !decode_first_) return start_prefill();
+  ++generation_;
   start_decode();
 }
 
@@ -96,13 +111,13 @@ void RequestFsm::start_prefill() {
   stage_ = Stage::kPrefill;
   kv_params_ = nullptr;
   kv_offered_ = false;
-  summary_.cached_tokens = -1;
+  if (!resume_) summary_.cached_tokens = -1;
   summary_.handed_off = false;
   // A prompt is not computed for nobody.
   if (!instances_.pick(Role::kDecode, now_, {}))
     return give_up({.status = 503, .message = "no decode instance is available"});
   ++generation_;
-  const auto chosen = summary_.prefill_attempts < policy_.max_retries + summary_.decode_attempts
+  const auto chosen = prefill_tries_ < policy_.max_retries + decode_tries_
                           ? instances_.pick(Role::kPrefill, now_, tried_prefill_)
                           : std::nullopt;
   if (!chosen) {
@@ -114,11 +129,13 @@ void RequestFsm::start_prefill() {
   kv_id_ = attempt_id();
   summary_.prefill = chosen;
   ++summary_.prefill_attempts;
+  ++prefill_tries_;
   instances_.begin_prefill(*chosen, plan_.load);
-  actions_.push_back(CallPrefill{*chosen, kv_id_, prefill_body(plan_)});
+  actions_.push_back(CallPrefill{*chosen, kv_id_, prefill_body(plan_, resume_point())});
 }
 
 void RequestFsm::on(PrefillAnswered& event) {
+  if (decode_first_) return side_prefill_answered(event);
   if (!event.answer) return prefill_failed(failure_of("prefill", event.answer.error()));
   auto& answer = *event.answer;
   if (is_about_the_request(answer.status)) return answer_about_the_request(std::move(answer));
@@ -136,11 +153,14 @@ void RequestFsm::on(PrefillAnswered& event) {
   kv_offered_ = params != body.end() && params->is_object() && !params->empty();
   if (kv_offered_) {
     kv_params_ = *params;
+    baton_ = kv_params_.contains("baton_offer_id");
+    if (const auto seed = kv_params_.find("baton_seed"); seed != kv_params_.end() && seed->is_string()) seed_ = *seed;
   } else {
     release_kv();
   }
   const Json::json_pointer cached("/usage/prompt_tokens_details/cached_tokens");
-  if (body.contains(cached) && body[cached].is_number_integer()) summary_.cached_tokens = body[cached].get<int64_t>();
+  if (!resume_ && body.contains(cached) && body[cached].is_number_integer())
+    summary_.cached_tokens = body[cached].get<int64_t>();
   start_decode();
 }
 
@@ -177,7 +197,7 @@ void RequestFsm::prefill_failed(Failure failure) {
   if (failure.outcome == Outcome::kSlow) actions_.push_back(AbortPrefill{failed, kv_id_});
   if (instances_.pick(Role::kPrefill, now_, tried_prefill_)) return start_prefill();
   if (failure.busy) return give_up(failure);
-  if (summary_.prefill_attempts < policy_.max_retries && instances_.pick(Role::kPrefill, now_, {})) {
+  if (prefill_tries_ < policy_.max_retries && instances_.pick(Role::kPrefill, now_, {})) {
     tried_prefill_.clear();
     return retry_later(true);
   }
@@ -188,7 +208,7 @@ void RequestFsm::prefill_failed(Failure failure) {
 void RequestFsm::retry_later(bool prefill_stage) {
   stage_ = Stage::kDelay;
   retry_prefill_ = prefill_stage;
-  const int attempts = prefill_stage ? summary_.prefill_attempts : summary_.decode_attempts;
+  const int attempts = prefill_stage ? prefill_tries_ : decode_tries_;
   actions_.push_back(Delay{policy_.retry_delay * (1 << std::clamp(attempts - 1, 0, 10))});
 }
 
@@ -210,8 +230,15 @@ void RequestFsm::start_decode() {
   summary_.decode = chosen;
   summary_.handed_off = kv_offered_;
   ++summary_.decode_attempts;
+  ++decode_tries_;
   instances_.begin_decode(*chosen, plan_.load);
-  actions_.push_back(CallDecode{*chosen, attempt_id(), decode_body(plan_, kv_params_)});
+  side_params_ = nullptr;
+  if (decode_first_ && plan_.hand_off) {
+    kv_params_ = {{"do_remote_decode", false},
+                  {"do_remote_prefill", true},
+                  {"metaserver", fmt::format("{}?key={}", decode_first_->metaserver, metaserver_key())}};
+  }
+  actions_.push_back(CallDecode{*chosen, attempt_id(), decode_body(plan_, kv_params_, resume_point())});
 }
 
 void RequestFsm::on(DecodeAnswered& event) {
@@ -225,15 +252,19 @@ void RequestFsm::on(DecodeAnswered& event) {
 void RequestFsm::whole_answer(net::HttpResponse& answer) {
   Json body = parse_answer(answer.body);
   if (!body.is_object()) return decode_failed({.message = "decode: a 200 without a JSON body"});
+  if (resume_ && !resume_->baton) recount_usage(*resume_, body);
   const AnswerNotes notes = adapt_answer(plan_, body, false, summary_.cached_tokens);
-  if (notes.recomputed)
-    return decode_failed({.outcome = Outcome::kOk, .status = 503, .message = "decode: out of KV memory"});
+  if (notes.recomputed) {
+    note_recomputed(notes, body, false);
+    return resume_elsewhere(true);
+  }
   if (notes.is_error) {
     const int code = error_code(body);
     if (is_about_the_request(code)) return answer_about_the_request(json_answer(code, std::move(answer.body)));
     return decode_failed({.message = "decode: an error inside a 200"});
   }
   restore_id(body);
+  make_one_answer(body);
   prompt_ids_ = notes.prompt_ids;
   output_ids_ = notes.output_ids;
   summary_.prompt_tokens = notes.prompt_tokens;
@@ -271,9 +302,12 @@ void RequestFsm::on(DecodeEvent& event) {
   }
   Json chunk = parse_answer(event.data);
   if (!chunk.is_object()) return decode_failed({.message = "decode: an event that is not JSON"});
+  if (resume_ && !resume_->baton) recount_usage(*resume_, chunk);
   const AnswerNotes notes = adapt_answer(plan_, chunk, true, summary_.cached_tokens);
-  if (notes.recomputed)
-    return decode_failed({.outcome = Outcome::kOk, .status = 503, .message = "decode: out of KV memory"});
+  if (notes.recomputed) {
+    note_recomputed(notes, chunk, true);
+    return resume_elsewhere(true);
+  }
   if (notes.is_error && !began_) {
     const int code = error_code(chunk);
     if (!is_about_the_request(code)) return decode_failed({.message = "decode: " + event.data.substr(0, 300)});
@@ -286,10 +320,12 @@ void RequestFsm::on(DecodeEvent& event) {
   if (notes.prompt_tokens >= 0) summary_.prompt_tokens = notes.prompt_tokens;
   if (notes.completion_tokens >= 0) summary_.completion_tokens = notes.completion_tokens;
   if (notes.is_error) {
+    if (can_resume()) return decode_failed({.message = "decode: " + event.data.substr(0, 300)});
     summary_.cut_after_first_byte = true;
     summary_.failure = "decode: an error event";
   }
   if (!notes.only_usage) {
+    make_one_stream(chunk);
     first_byte();
     actions_.push_back(WriteEvent{chunk.dump(-1, ' ', false, Json::error_handler_t::replace)});
   }
@@ -306,28 +342,33 @@ void RequestFsm::decode_failed(Failure failure) {
   if (failure.outcome) instances_.note(failed, *failure.outcome, now_);
   release_decode();
   actions_.push_back(DropDecode{});
+  drop_side_prefill(/*abort=*/true);
   abort_prefill();
-  if (began_) return give_up(failure);
+  // Tokens that came since the last start are what a resume would go on from.
+  const bool progressed = !resume_ || output_ids_.size() > resume_->outputs.size();
+  if (began_ && progressed && can_resume() && instances_.pick(Role::kDecode, now_, std::span(&failed, 1)))
+    return resume_elsewhere(false);
+  if (began_ && (progressed || !resume_)) return give_up(failure);
   tried_decode_.push_back(failed);
   const bool another = instances_.pick(Role::kDecode, now_, tried_decode_).has_value();
-  const bool left = summary_.decode_attempts < policy_.max_retries;
+  const bool left = decode_tries_ < policy_.max_retries;
   if (!left || (!another && (failure.busy || !instances_.pick(Role::kDecode, now_, {})))) return give_up(failure);
   tried_prefill_.clear();
   if (!another) {
     tried_decode_.clear();
-    return retry_later(plan_.hand_off);
+    return retry_later(plan_.hand_off && !decode_first_);
   }
-  if (plan_.hand_off) return start_prefill();
-  ++generation_;
-  start_decode();
+  start();
 }
 
 void RequestFsm::on(const ClientGone&) {
   actions_.push_back(DropDecode{});
   // While D has not answered it may not have fetched: P is told, so that it need not wait for its lease to end.
-  if (prefill_) {
+  if (decode_first_) {
+    drop_side_prefill(/*abort=*/true);
+  } else if (prefill_) {
     actions_.push_back(AbortPrefill{*prefill_, kv_id_});
-  } else if (!began_) {
+  } else {
     abort_prefill();
   }
   summary_.failure = "client gone";
@@ -335,10 +376,9 @@ void RequestFsm::on(const ClientGone&) {
 }
 
 void RequestFsm::first_byte() {
-  if (std::exchange(began_, true)) return;
-  summary_.first_byte_at = now_;
   kv_offered_ = false;
-  release_kv();
+  if (!decode_first_) release_kv();
+  if (!std::exchange(began_, true)) summary_.first_byte_at = now_;
 }
 
 void RequestFsm::release_prefill() {

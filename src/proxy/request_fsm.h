@@ -3,11 +3,17 @@
 //
 //   pick P -> prefill -> pick D -> decode -> answer
 //
+// Or, D first (layerwise): pick D -> decode, which calls the metaserver -> pick P -> prefill, whose KV P pushes to D
+// while D waits. What is about P then are side events: their actions end in CallPrefill or AnswerMetaserver.
+//
+// A D that answers "recomputed" had no room left: the request goes on elsewhere from the tokens it has, with a prefill
+// of all of them, and the client sees one stream. The same is done when D breaks amid a stream whose seed is known.
+//
 // A failure before the client has had a byte starts again at another P or D, with a new prefill (the old KV may be
 // half consumed). An engine that is busy (429, 408, 503 with Retry-After) is passed over for another; when all are, the
 // client hears it. What an engine says about the request itself (other 4xx, 501) is the client's answer at once.
-// Without any P, D computes the prompt itself. After the first byte a failure becomes an SSE error event and [DONE]; a
-// whole answer becomes a 5xx. There is never a 200 with an empty body.
+// Without any P, D computes the prompt itself. After the first byte a failure that can't be made good becomes an SSE
+// error event and [DONE]; a whole answer becomes a 5xx. There is never a 200 with an empty body.
 #pragma once
 
 #include <optional>
@@ -20,6 +26,12 @@
 #include "proxy/request_plan.h"
 
 namespace baton::proxy {
+
+// D first: where D announces itself, and a secret of this request.
+struct DecodeFirst {
+  std::string metaserver;  // URL
+  std::string key;
+};
 
 struct RetryPolicy {
   int max_retries = 3;                                  // attempts per stage
@@ -43,8 +55,12 @@ struct DecodeEnded {  // the stream's bytes have ended, well or not
 };
 struct DelayOver {};
 struct ClientGone {};
+struct MetaserverCalled {  // D first: D has room for the request and says where the KV goes
+  std::string key;         // the one that D was given
+  Json params;
+};
 using Event = std::variant<Begin, PrefillAnswered, DecodeAnswered, DecodeStreaming, DecodeEvent, DecodeEnded, DelayOver,
-                           ClientGone>;
+                           ClientGone, MetaserverCalled>;
 
 // ---- actions ----
 struct CallPrefill {
@@ -71,9 +87,14 @@ struct AbortPrefill {  // tell P that nobody will fetch its KV
   InstanceId instance;
   std::string request_id;
 };
-struct Finish {};  // nothing follows
+struct AnswerMetaserver {
+  int status = 200;
+  std::string message;
+};
+struct DropPrefill {};  // D first: give up the call to P, whose answer is not an event any more
+struct Finish {};       // nothing follows
 using Action = std::variant<CallPrefill, CallDecode, ReadDecode, Delay, Respond, WriteEvent, EndStream, DropDecode,
-                            AbortPrefill, Finish>;
+                            AbortPrefill, AnswerMetaserver, DropPrefill, Finish>;
 
 class RequestFsm {
  public:
@@ -85,13 +106,16 @@ class RequestFsm {
     bool handed_off = false;  // D was given P's KV
     bool colocated = false;   // D alone, although a hand-off was wanted
     bool cut_after_first_byte = false;
+    int resumes = 0;     // gone on elsewhere from the tokens there were
+    int recomputes = 0;  // of these, those that D had no room for
     int64_t cached_tokens = -1, prompt_tokens = -1, completion_tokens = -1;
     std::optional<TimePoint> prefilled_at, first_byte_at;
     std::optional<InstanceId> prefill, decode;
   };
 
   // `instances` must outlive it. Destroying it unfinished releases its charges.
-  RequestFsm(RequestPlan plan, std::string request_id, RetryPolicy policy, Instances& instances);
+  RequestFsm(RequestPlan plan, std::string request_id, RetryPolicy policy, Instances& instances,
+             std::optional<DecodeFirst> decode_first = std::nullopt);
   ~RequestFsm();
   RequestFsm(const RequestFsm&) = delete;
   RequestFsm& operator=(const RequestFsm&) = delete;
@@ -123,8 +147,27 @@ class RequestFsm {
   void on(const DelayOver&);
   void on(const ClientGone&);
 
+  void on(const MetaserverCalled& event);
+
+  void start();
   void start_prefill();
   void start_decode();
+  const ResumePoint* resume_point() const { return resume_ ? &*resume_ : nullptr; }
+
+  // request_resume.cc
+  bool can_resume() const;
+  void note_recomputed(const AnswerNotes& notes, Json& answer, bool is_chunk);
+  void resume_elsewhere(bool recomputed);
+  void make_one_stream(Json& chunk);
+  void make_one_answer(Json& answer);
+
+  // request_layerwise.cc
+  std::string metaserver_key() const;
+  void call_side_prefill();
+  void side_prefill_answered(PrefillAnswered& event);
+  void side_prefill_failed(Failure failure);
+  void drop_side_prefill(bool abort);
+
   void whole_answer(net::HttpResponse& answer);
   void answer_about_the_request(net::HttpResponse answer);
   static Failure failure_of(const char* stage, const Status& status);
@@ -146,6 +189,7 @@ class RequestFsm {
   const std::string request_id_;
   const RetryPolicy policy_;
   Instances& instances_;
+  const std::optional<DecodeFirst> decode_first_;
   TimePoint now_{};
   std::vector<Action> actions_;
 
@@ -161,6 +205,14 @@ class RequestFsm {
   bool began_ = false;  // the client has had a byte
   bool saw_done_ = false;
   std::vector<TokenId> prompt_ids_, output_ids_;
+  std::optional<std::string> seed_;             // as the engines have said it
+  bool seed_known_ = false;                     // by us, by the client, or none is needed
+  bool baton_ = false;                          // the engines are Baton's
+  std::optional<ResumePoint> resume_;           // of the attempt at hand
+  Json first_head_ = nullptr;                   // id, created, model of the client's stream
+  Json logprobs_ = nullptr, before_ = nullptr;  // of a whole answer, what earlier engines have said
+  int prefill_tries_ = 0, decode_tries_ = 0;    // since the start or the last resume
+  Json side_params_ = nullptr;                  // D first: what D has said
   Summary summary_;
 };
 

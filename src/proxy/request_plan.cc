@@ -79,7 +79,106 @@ void adapt_usage(Json& usage, int64_t cached_tokens, AnswerNotes& notes) {
   details["cached_tokens"] = cached_tokens;
 }
 
+Json history(const ResumePoint& resume) {
+  Json ids = resume.prompt;
+  for (const TokenId id : resume.outputs) ids.push_back(id);
+  return ids;
+}
+
+void add_resume(const RequestPlan& plan, const ResumePoint& resume, Json& body) {
+  if (!resume.baton && !plan.chat) {
+    body["prompt"] = history(resume);
+    return;
+  }
+  auto& params = body["kv_transfer_params"];
+  if (!params.is_object()) params = Json::object();
+  params["_vllm_ascend_recompute_token_ids"] = history(resume);
+  if (!resume.baton) return;
+  params["baton_resume_output_count"] = resume.outputs.size();
+  if (resume.seed) params["baton_seed"] = *resume.seed;
+}
+
+// For engines that take what was generated for a prompt.
+void lessen_budget(const RequestPlan& plan, int64_t generated, Json& body) {
+  const char* const name = given(plan.body, "max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
+  if (given(plan.body, name) || !plan.chat) {
+    body[name] = std::max<int64_t>(1, integer(plan.body, name, 16) - generated);
+  }
+  if (given(plan.body, "min_tokens")) {
+    body["min_tokens"] = std::max<int64_t>(0, integer(plan.body, "min_tokens", 0) - generated);
+  }
+}
+
+// Arrays are joined, texts too; of anything else the later one counts.
+void join_members(const Json& before, Json& after) {
+  if (!before.is_object() || !after.is_object()) return;
+  for (auto& [name, value] : after.items()) {
+    const auto earlier = before.find(name);
+    if (earlier == before.end()) continue;
+    if (value.is_array() && earlier->is_array()) {
+      value.insert(value.begin(), earlier->begin(), earlier->end());
+    } else if (earlier->is_string() && (value.is_string() || value.is_null())) {
+      value = earlier->get<std::string>() + (value.is_string() ? value.get<std::string>() : "");
+    }
+  }
+}
+
+Json* first_choice(Json& answer) {
+  const auto choices = answer.find("choices");
+  if (choices == answer.end() || !choices->is_array() || choices->empty() || !choices->front().is_object()) {
+    return nullptr;
+  }
+  return &choices->front();
+}
+
 }  // namespace
+
+void prepend_logprobs(const Json& logprobs, Json& answer) {
+  Json* const choice = first_choice(answer);
+  if (choice == nullptr || !logprobs.is_object()) return;
+  auto& after = (*choice)["logprobs"];
+  if (after.is_null()) {
+    after = logprobs;
+  } else {
+    join_members(logprobs, after);
+  }
+}
+
+void prepend_answer(const Json& before, Json& answer) {
+  Json* const choice = first_choice(answer);
+  if (choice == nullptr || !before.is_object()) return;
+  if (const auto text = before.find("text"); text != before.end() && text->is_string() && choice->contains("text")) {
+    (*choice)["text"] = text->get<std::string>() + choice->value("text", "");
+  }
+  if (const auto message = before.find("message"); message != before.end() && choice->contains("message")) {
+    for (const char* name : {"content", "reasoning", "reasoning_content", "tool_calls"}) {
+      const auto earlier = message->find(name);
+      auto& now = (*choice)["message"];
+      if (earlier == message->end() || earlier->is_null() || !now.is_object()) continue;
+      if (!now.contains(name) || now[name].is_null()) {
+        now[name] = *earlier;
+      } else if (now[name].is_string() && earlier->is_string()) {
+        now[name] = earlier->get<std::string>() + now[name].get<std::string>();
+      } else if (now[name].is_array() && earlier->is_array()) {
+        now[name].insert(now[name].begin(), earlier->begin(), earlier->end());
+      }
+    }
+  }
+  const auto ids = before.find("token_ids");
+  if (ids != before.end() && ids->is_array() && choice->contains("token_ids") && (*choice)["token_ids"].is_array()) {
+    auto& now = (*choice)["token_ids"];
+    now.insert(now.begin(), ids->begin(), ids->end());
+  }
+}
+
+void recount_usage(const ResumePoint& resume, Json& answer) {
+  const auto usage = answer.find("usage");
+  if (usage == answer.end() || !usage->is_object()) return;
+  const auto outputs = static_cast<int64_t>(resume.outputs.size());
+  if (usage->contains("prompt_tokens")) (*usage)["prompt_tokens"] = resume.prompt.size();
+  if (usage->contains("completion_tokens"))
+    (*usage)["completion_tokens"] = integer(*usage, "completion_tokens", 0) + outputs;
+}
 
 Result<RequestPlan> plan_request(std::string path, std::string_view body) {
   auto parsed = wire::parse_ordered_json(body, kMaxJsonDepth);
@@ -100,23 +199,39 @@ Result<RequestPlan> plan_request(std::string path, std::string_view body) {
   return plan;
 }
 
-std::string prefill_body(const RequestPlan& plan) {
+std::string prefill_body(const RequestPlan& plan, const ResumePoint* resume) {
+  return prefill_body(plan,
+                      {{"do_remote_decode", true},
+                       {"do_remote_prefill", false},
+                       {"remote_engine_id", nullptr},
+                       {"remote_block_ids", nullptr},
+                       {"remote_host", nullptr},
+                       {"remote_port", nullptr}},
+                      resume);
+}
+
+std::string prefill_body(const RequestPlan& plan, Json kv_transfer_params, const ResumePoint* resume) {
   Json body = plan.body;
-  body["kv_transfer_params"] = {{"do_remote_decode", true},    {"do_remote_prefill", false},
-                                {"remote_engine_id", nullptr}, {"remote_block_ids", nullptr},
-                                {"remote_host", nullptr},      {"remote_port", nullptr}};
+  // Baton's engines count from the first token ever generated.
+  const auto tokens = 1 + (resume && resume->baton ? static_cast<int64_t>(resume->outputs.size()) : 0);
+  body["kv_transfer_params"] = std::move(kv_transfer_params);
   body["stream"] = false;
-  body["max_tokens"] = 1;
-  body["min_tokens"] = 1;
-  if (body.contains("max_completion_tokens")) body["max_completion_tokens"] = 1;
+  body["max_tokens"] = tokens;
+  body["min_tokens"] = tokens;
+  if (body.contains("max_completion_tokens")) body["max_completion_tokens"] = tokens;
   body.erase("stream_options");
+  if (resume) add_resume(plan, *resume, body);
   return body.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-std::string decode_body(const RequestPlan& plan, const Json& kv_transfer_params) {
+std::string decode_body(const RequestPlan& plan, const Json& kv_transfer_params, const ResumePoint* resume) {
   Json body = plan.body;
   body.erase("kv_transfer_params");
   if (!kv_transfer_params.is_null()) body["kv_transfer_params"] = kv_transfer_params;
+  if (resume) {
+    if (!resume->baton) lessen_budget(plan, static_cast<int64_t>(resume->outputs.size()), body);
+    add_resume(plan, *resume, body);
+  }
   body["return_token_ids"] = true;
   if (plan.stream) {
     auto& options = body["stream_options"];
@@ -141,7 +256,10 @@ AnswerNotes adapt_answer(const RequestPlan& plan, Json& answer, bool is_chunk, i
       if (!choice.is_object()) continue;
       has_choices = true;
       const auto stop = choice.find("stop_reason");
-      if (stop != choice.end() && stop->is_string() && *stop == "recomputed") notes.recomputed = true;
+      if (stop != choice.end() && stop->is_string() && *stop == "recomputed") {
+        notes.recomputed = true;
+        notes.logprobs = choice.value("logprobs", Json());
+      }
       if (integer(choice, "index", 0) == 0) {
         collect_ids(choice, "prompt_token_ids", notes.prompt_ids);
         collect_ids(choice, "token_ids", notes.output_ids);
@@ -149,6 +267,8 @@ AnswerNotes adapt_answer(const RequestPlan& plan, Json& answer, bool is_chunk, i
       if (!plan.wants_ids) hide_ids(choice, keep_null);
     }
   }
+  const Json::json_pointer seed("/kv_transfer_params/baton_seed");
+  if (notes.recomputed && answer.contains(seed) && answer[seed].is_string()) notes.seed = answer[seed];
   // Internal to the two engines.
   if (is_chunk) answer.erase("kv_transfer_params");
   if (const auto params = answer.find("kv_transfer_params"); params != answer.end()) *params = nullptr;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,11 +31,22 @@ struct RequestPlan {
 // kInvalidArgument: not JSON, not an object, nested too deep, `stream` not a boolean.
 Result<RequestPlan> plan_request(std::string path, std::string_view body);
 
+// Where a request goes on whose decode engine has let it go or has failed: what it was asked and what it has said.
+struct ResumePoint {
+  std::vector<TokenId> prompt, outputs;  // outputs: not empty
+  std::optional<std::string> seed;       // as kv_transfer_params carry it
+  // Baton's engines keep prompt and outputs apart and go on inside a word, a call or a chain of thought, and their
+  // answers count from the request's beginning. Others (vLLM-Ascend's) take both for a prompt.
+  bool baton = true;
+};
+
 // To the prefill engine: one token, no stream, kv_transfer_params that ask for a hand-off.
-std::string prefill_body(const RequestPlan& plan);
+std::string prefill_body(const RequestPlan& plan, const ResumePoint* resume = nullptr);
+// The same, with the kv_transfer_params that the decode engine has sent (D first).
+std::string prefill_body(const RequestPlan& plan, Json kv_transfer_params, const ResumePoint* resume);
 // To the decode engine: the client's body, P's kv_transfer_params (null: none), and what the proxy asks for itself:
 // usage in the stream, and token ids.
-std::string decode_body(const RequestPlan& plan, const Json& kv_transfer_params);
+std::string decode_body(const RequestPlan& plan, const Json& kv_transfer_params, const ResumePoint* resume = nullptr);
 
 // What the proxy learns from an answer of D (whole, or one chunk) while it makes it the client's.
 struct AnswerNotes {
@@ -44,9 +56,19 @@ struct AnswerNotes {
   std::vector<TokenId> prompt_ids;
   std::vector<TokenId> output_ids;  // of choice 0
   int64_t prompt_tokens = -1, completion_tokens = -1;
+  // Of a recomputed one.
+  std::optional<std::string> seed;  // only Baton's engines say it
+  Json logprobs = nullptr;          // of choice 0
 };
 // `cached_tokens` < 0: P gave none, D's stays. Changes `answer` in place.
 AnswerNotes adapt_answer(const RequestPlan& plan, Json& answer, bool is_chunk, int64_t cached_tokens);
+
+// The whole answer of a resumed request, made that of the whole request: Baton's lacks the logprobs of what was said
+// before, others' all of it. `before` is what those engines answered, null for Baton's.
+void prepend_logprobs(const Json& logprobs, Json& answer);
+void prepend_answer(const Json& before, Json& answer);
+// Usage that counts the resumed tokens as prompt, made that of the request.
+void recount_usage(const ResumePoint& resume, Json& answer);
 
 // {"error": {message, type, param: null, code}} on one line.
 std::string error_json(int status, std::string_view type, std::string_view message);

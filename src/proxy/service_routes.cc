@@ -19,6 +19,7 @@ constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr Duration kModelsTimeout = std::chrono::seconds(3);
 constexpr Duration kServiceTimeout = std::chrono::seconds(30);
 constexpr std::string_view kRetryAfter = "1";
+constexpr std::string_view kMetaserverPath = "/v1/metaserver";  // D first only
 
 std::string lower(std::string_view text) {
   std::string result(text);
@@ -139,10 +140,10 @@ net::HttpResponse change_instances(ProxyState& state, const net::HttpRequest& re
 }
 
 net::HttpResponse healthcheck(const ProxyState& state) {
-  const Json body = {{"status", "ok"},
-                     {"prefill_instances", state.instances.count(Role::kPrefill)},
-                     {"decode_instances", state.instances.count(Role::kDecode)},
-                     {"request_num", state.in_flight}};
+  Json body = {{"status", "ok"},
+               {"prefill_instances", state.instances.count(Role::kPrefill)},
+               {"decode_instances", state.instances.count(Role::kDecode)}};
+  if (!state.options.decode_first) body["request_num"] = state.in_flight;
   return json_response(200, body.dump());
 }
 
@@ -158,28 +159,22 @@ struct Route {
 };
 // With those of handle_generation, so that a wrong method at their paths is told apart from a wrong path.
 constexpr Route kRoutes[] = {
-    {"POST", "/v1/completions"},
-    {"POST", "/v1/chat/completions"},
-    {"GET", "/v1/models"},
-    {"POST", "/tokenize"},
-    {"POST", "/detokenize"},
-    {"POST", "/reset_prefix_cache"},
-    {"GET", "/healthcheck"},
-    {"GET", "/health"},
-    {"GET", "/ping"},
-    {"POST", "/ping"},
-    {"GET", "/metrics"},
-    {"GET", "/version"},
-    {"GET", "/load"},
-    {"POST", "/instances/add"},
-    {"POST", "/instances/remove"},
+    {"POST", "/v1/completions"}, {"POST", "/v1/chat/completions"},
+    {"GET", "/v1/models"},       {"POST", "/tokenize"},
+    {"POST", "/detokenize"},     {"POST", "/reset_prefix_cache"},
+    {"POST", kMetaserverPath},   {"GET", "/healthcheck"},
+    {"GET", "/health"},          {"GET", "/ping"},
+    {"POST", "/ping"},           {"GET", "/metrics"},
+    {"GET", "/version"},         {"GET", "/load"},
+    {"POST", "/instances/add"},  {"POST", "/instances/remove"},
 };
 
 // 404 or 405, in the engines' words, when there is no such route.
-std::optional<net::HttpResponse> refuse_unknown(const net::HttpRequest& request) {
+std::optional<net::HttpResponse> refuse_unknown(const ProxyState& state, const net::HttpRequest& request) {
   std::string allowed;
   for (const auto& route : kRoutes) {
     if (route.path != request.path) continue;
+    if (route.path == kMetaserverPath && !state.options.decode_first) continue;
     if (route.method == request.method) return std::nullopt;
     allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
   }
@@ -276,8 +271,10 @@ net::HttpResponse cors_preflight() {
 
 net::Task<void> handle_service(State state, net::HttpRequest& request, net::HttpResponder& responder) {
   const std::string_view path = request.path;
-  if (auto refusal = refuse_unknown(request)) {
+  if (auto refusal = refuse_unknown(*state, request)) {
     (void)co_await responder.respond(std::move(*refusal));
+  } else if (path == kMetaserverPath) {
+    co_await handle_metaserver(std::move(state), request, responder);
   } else if (path == "/v1/models") {
     co_await forward_to_any(state, request, responder, kModelsTimeout);
   } else if (path == "/tokenize" || path == "/detokenize") {

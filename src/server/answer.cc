@@ -1,6 +1,7 @@
 #include "server/answer.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "net/sse.h"
 #include "server/generation.h"
@@ -63,6 +64,10 @@ class Answer {
   }
 
   net::Task<void> run() {
+    if (auto resumed = resume(); !resumed) {
+      co_await responder_.respond(error_response(to_api_error(resumed.error())));
+      co_return;
+    }
     if (auto submitted = submit_first(); !submitted) {
       co_await responder_.respond(error_response(to_api_error(submitted.error())));
       co_return;
@@ -88,9 +93,63 @@ class Answer {
     request.choice_index = static_cast<int>(index) % plan_.fields.n;
     request.priority = plan_.fields.priority;
     request.cache_salt = plan_.fields.cache_salt;
+    request.output_ids = plan_.resumed_output;
+    request.data_parallel_rank = plan_.data_parallel_rank;
     // One choice fetches what P holds; the others find it in the prefix cache once the first has it.
     if (index == 0) request.kv_transfer = plan_.fields.kv_transfer;
+    // The proxy brings one choice back, no more.
+    request.may_leave = choices_.size() == 1 && request.kv_transfer && request.kv_transfer->do_remote_prefill;
     return request;
+  }
+
+  // Takes what was generated elsewhere through detokenizer, stop strings and parsers, as if it had been generated here.
+  Result<void> resume() {
+    if (plan_.resumed_output.empty()) return {};
+    auto& choice = choices_.front();
+    engine::RequestOutput output;
+    for (const TokenId token : plan_.resumed_output) {
+      output.tokens.push_back({.token = token, .logprob = {}, .top_logprobs = {}});
+      choice.resumed_spelling += static_cast<int64_t>(
+          ChoiceStream::spelling(context_.tokenizer, token,
+                                 plan_.fields.return_tokens_as_token_ids || context_.options.return_tokens_as_token_ids)
+              .size());
+    }
+    auto delta = choice.stream.push(output);
+    if (delta.finish_reason) {
+      return fail(Code::kInvalidArgument, "kv_transfer_params: the tokens to resume end with a stop string");
+    }
+    usage_.completion_tokens = choice.stream.completion_tokens();
+    if (plan_.fields.stream) {
+      (void)format_.chunks(plan_, choice, delta);
+    } else {
+      add_to_total(choice, std::move(delta));
+    }
+    return {};
+  }
+
+  static void add_to_total(ChoiceState& choice, ChoiceDelta delta) {
+    auto& total = choice.total;
+    total.text += delta.text;
+    add_events(total.events, std::move(delta.events));
+    total.token_ids.insert(total.token_ids.end(), delta.token_ids.begin(), delta.token_ids.end());
+    std::move(delta.logprobs.begin(), delta.logprobs.end(), std::back_inserter(total.logprobs));
+    if (!delta.finish_reason) return;
+    total.finish_reason = std::move(delta.finish_reason);
+    total.stop_reason = std::move(delta.stop_reason);
+  }
+
+  // Nothing but the news, which is the proxy's.
+  Json left_chunk(const ChoiceState& choice) {
+    Json chunk = format_.chunk_head(plan_);
+    Json entry{{"index", choice.index}, {"finish_reason", "stop"}, {"stop_reason", kRecomputedReason}};
+    if (chunk["object"] == "text_completion") {
+      entry["text"] = "";
+    } else {
+      entry["delta"] = Json::object();
+    }
+    chunk["choices"] = Json::array({std::move(entry)});
+    chunk["kv_transfer_params"] = kv_transfer_;
+    return chunk;
   }
 
   // With a hand-off the first choice goes alone, so that the prompt is fetched once.
@@ -119,6 +178,12 @@ class Answer {
       usage_.cached_tokens += output.cached_tokens;
       if (!output.prompt_logprobs.empty()) choice.prompt_logprobs = std::move(output.prompt_logprobs);
       if (output.kv_transfer) kv_transfer_ = output.kv_transfer->to_json();
+      if (output.finish == engine::FinishReason::kRecomputed) {
+        wire::KvTransferParams params;
+        params.baton_seed = output.seed;
+        kv_transfer_ = params.to_json();
+        left_ = true;
+      }
       const int before = choice.stream.completion_tokens();
       auto delta = choice.stream.push(output);
       if (choice.stream.ended_by_stop_string()) generation_.finish(next.choice);
@@ -143,15 +208,7 @@ class Answer {
         co_return;
       }
       auto& [choice, delta] = *next;
-      auto& total = choice->total;
-      total.text += delta.text;
-      add_events(total.events, std::move(delta.events));
-      total.token_ids.insert(total.token_ids.end(), delta.token_ids.begin(), delta.token_ids.end());
-      std::move(delta.logprobs.begin(), delta.logprobs.end(), std::back_inserter(total.logprobs));
-      if (delta.finish_reason) {
-        total.finish_reason = std::move(delta.finish_reason);
-        total.stop_reason = std::move(delta.stop_reason);
-      }
+      add_to_total(*choice, std::move(delta));
     }
     Json body = format_.whole(plan_, choices_);
     body["usage"] = usage_.to_json();
@@ -171,6 +228,12 @@ class Answer {
       }
       auto& [choice, delta] = *next;
       std::string events;
+      if (left_) {
+        if (co_await write(net::sse_event(to_text(left_chunk(*choice))) + net::sse_event("[DONE]"))) {
+          co_await responder_.end_stream();
+        }
+        co_return;
+      }
       for (Json& chunk : format_.chunks(plan_, *choice, delta)) {
         if (plan_.fields.continuous_usage) chunk["usage"] = usage_.to_json();
         if (kv_transfer_.is_object() && delta.finish_reason) chunk["kv_transfer_params"] = kv_transfer_;
@@ -228,7 +291,18 @@ class Answer {
   size_t finished_ = 0;
   Usage usage_;
   Json kv_transfer_ = nullptr;
+  bool left_ = false;  // the engine had no block for it
 };
+
+// As in vLLM, what is no number says nothing.
+std::optional<int> data_parallel_rank(const net::HttpRequest& http) {
+  const auto header = http.headers.get("X-data-parallel-rank");
+  int rank = 0;
+  if (!header) return std::nullopt;
+  const auto [end, error] = std::from_chars(header->data(), header->data() + header->size(), rank);
+  if (error != std::errc() || end != header->data() + header->size()) return std::nullopt;
+  return rank;
+}
 
 }  // namespace
 
@@ -237,6 +311,7 @@ AnswerPlan make_plan(ServerContext& context, const net::HttpRequest& http, std::
   AnswerPlan plan;
   plan.request_id = context.request_id(http, fields.request_id);
   plan.id = std::string(id_prefix) + plan.request_id;
+  plan.data_parallel_rank = data_parallel_rank(http);
   plan.created = unix_time();
   plan.model = context.model_name();
   plan.fields = std::move(fields);

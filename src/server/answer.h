@@ -27,18 +27,23 @@ struct ChoiceState {
   ChoiceStream stream;
   int index = 0;  // in the answer
   int prompt_index = 0;
-  bool started = false;  // its first chunk has been written
-  ChoiceDelta total;     // everything so far (whole answers only)
+  bool started = false;          // its first chunk has been written
+  int64_t resumed_spelling = 0;  // bytes of the resumed tokens as logprobs spell them
+  ChoiceDelta total;             // everything so far (whole answers only)
   std::vector<std::vector<engine::TokenLogprob>> prompt_logprobs;
 };
 
 struct AnswerPlan {
   std::string id;  // "cmpl-…" or "chatcmpl-…"
   std::string request_id;
+  std::optional<int> data_parallel_rank;  // header X-data-parallel-rank
   int64_t created = 0;
   std::string model;
   CommonFields fields;
   std::vector<PromptInput> prompts;
+  // Generated elsewhere before: this answer goes on behind them, and a whole one includes them (but not their
+  // logprobs).
+  std::vector<TokenId> resumed_output;
   std::function<OutputParsing()> make_parsing;  // one for each choice; empty: text stays as it is
   bool drop_generated = false;  // max_tokens 0 with echo: one token is computed for its logits and not shown
 };

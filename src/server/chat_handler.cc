@@ -3,6 +3,7 @@
 #include "server/chat_answer.h"
 #include "server/chat_request.h"
 #include "server/handlers.h"
+#include "server/resume.h"
 #include "server/tool_use.h"
 
 namespace baton::server {
@@ -11,6 +12,7 @@ namespace {
 struct ChatRequest {
   CommonFields fields;
   PromptInput prompt;
+  std::vector<TokenId> resumed_output;
   int top_logprobs = 0;
   std::string echo_text;
   ToolUse tools;
@@ -67,6 +69,7 @@ Parsed<ChatRequest> parse_chat(ServerContext& context, const Json& body) {
   BATON_PARSE(sampling.max_tokens,
               resolve_max_tokens(max_tokens, static_cast<int64_t>(request.prompt.ids.size()),
                                  context.engine.config().max_model_len, options.sampling_defaults.max_new_tokens));
+  BATON_PARSE(request.resumed_output, take_resume(request.fields, std::span(&request.prompt, 1)));
   return request;
 }
 
@@ -96,6 +99,7 @@ net::Task<void> handle_chat_completions(ServerContext& context, net::HttpRequest
     co_return;
   }
   plan->prompts.push_back(std::move(request->prompt));
+  plan->resumed_output = std::move(request->resumed_output);
   const bool parsed = set_parsing(context, *request, *plan);
   ChatAnswer format(context.tokenizer, {.role = context.options.response_role,
                                         .top_logprobs = request->top_logprobs,

@@ -15,6 +15,8 @@ std::string finish_reason_text(engine::FinishReason reason) {
       return "abort";
     case engine::FinishReason::kError:
       return "error";
+    case engine::FinishReason::kRecomputed:
+      return "stop";
   }
   return "error";
 }
@@ -103,6 +105,13 @@ ChoiceDelta ChoiceStream::push(const engine::RequestOutput& output) {
       delta.stop_reason = *step.matched;
       return delta;
     }
+  }
+  if (output.finish == engine::FinishReason::kRecomputed) {
+    // It goes on elsewhere: what is held back here is held back there, too.
+    finished_ = true;
+    delta.finish_reason = finish_reason_text(*output.finish);
+    delta.stop_reason = std::string(kRecomputedReason);
+    return delta;
   }
   if (output.finish) {
     const std::string last = detokenizer_.finish();

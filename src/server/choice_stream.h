@@ -18,6 +18,9 @@
 
 namespace baton::server {
 
+// stop_reason of a request that left its engine and goes on elsewhere. Between engine and proxy only.
+inline constexpr std::string_view kRecomputedReason = "recomputed";
+
 struct LogprobEntry {
   std::string token;
   std::string bytes;

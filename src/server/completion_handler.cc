@@ -5,6 +5,7 @@
 #include "server/handlers.h"
 #include "server/json_text.h"
 #include "server/logprobs_json.h"
+#include "server/resume.h"
 
 namespace baton::server {
 namespace {
@@ -14,6 +15,7 @@ struct CompletionRequest {
   std::vector<PromptInput> prompts;
   bool echo = false;
   bool drop_generated = false;
+  std::vector<TokenId> resumed_output;
 };
 
 class CompletionFormat final : public Format {
@@ -44,6 +46,7 @@ class CompletionFormat final : public Format {
     for (const auto& choice : choices) {
       ChoiceDelta shown = choice.total;
       if (echo_) prepend_prompt(plan, choice, shown);
+      offsets_[choice.index] = choice.resumed_spelling;
       Json entry = choice_json(plan, choice, shown, true);
       entry["prompt_logprobs"] =
           plan.fields.sampling.prompt_logprobs && !echo_
@@ -183,6 +186,7 @@ Parsed<CompletionRequest> parse_completion(ServerContext& context, const Json& b
     shortest_room = std::min<int64_t>(shortest_room, room);
   }
   sampling.max_tokens = static_cast<int>(shortest_room);
+  BATON_PARSE(request.resumed_output, take_resume(request.fields, request.prompts));
   return request;
 }
 
@@ -197,6 +201,7 @@ net::Task<void> handle_completions(ServerContext& context, net::HttpRequest& htt
   }
   plan->prompts = std::move(request->prompts);
   plan->drop_generated = request->drop_generated;
+  plan->resumed_output = std::move(request->resumed_output);
   CompletionFormat format(context.tokenizer, request->echo);
   co_await run_answer(context, std::move(*plan), format, responder);
 }

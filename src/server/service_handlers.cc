@@ -92,7 +92,12 @@ net::HttpResponse handle_models(ServerContext& context) {
   return json_response(body);
 }
 
-net::HttpResponse handle_health(ServerContext& context) { return {.status = context.engine.healthy() ? 200 : 503}; }
+net::HttpResponse handle_health(ServerContext& context) {
+  if (context.engine.healthy()) return {.status = 200};
+  net::HttpResponse response{.status = 503, .body = context.engine.health_reason()};
+  response.headers.set("Content-Type", "text/plain; charset=utf-8");
+  return response;
+}
 
 net::HttpResponse handle_version(ServerContext& context) {
   return json_response({{"version", context.options.version}});

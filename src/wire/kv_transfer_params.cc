@@ -83,12 +83,11 @@ Result<std::optional<uint64_t>> read_u64(const Json& object, const char* name) {
   return value;
 }
 
-Result<std::vector<int32_t>> read_ids(const Json& list) {
+Result<std::vector<int32_t>> read_ids(const Json& list, const char* name = "remote_block_ids") {
   std::vector<int32_t> ids;
   ids.reserve(list.size());
   for (const Json& id : list) {
-    BATON_TRY_ASSIGN(const int64_t value,
-                     integer_within(id, "remote_block_ids", 0, std::numeric_limits<int32_t>::max()));
+    BATON_TRY_ASSIGN(const int64_t value, integer_within(id, name, 0, std::numeric_limits<int32_t>::max()));
     ids.push_back(static_cast<int32_t>(value));
   }
   return ids;
@@ -112,10 +111,26 @@ Result<void> read_block_ids(const Json& object, std::vector<std::vector<int32_t>
   return {};
 }
 
+// vLLM-Ascend's name for the tokens, and ours for how many of them are outputs.
+constexpr const char* kResumeTokens = "_vllm_ascend_recompute_token_ids";
+constexpr const char* kResumeOutputs = "baton_resume_output_count";
+
+Result<void> read_resume(const Json& object, KvTransferParams& params) {
+  const Json* tokens = find(object, kResumeTokens);
+  if (tokens == nullptr) return {};
+  if (!tokens->is_array()) return wrong_type(kResumeTokens, "a list of token ids", *tokens);
+  BATON_TRY_ASSIGN(params.resume_token_ids, read_ids(*tokens, kResumeTokens));
+  if (const Json* count = find(object, kResumeOutputs)) {
+    const auto most = static_cast<int64_t>(params.resume_token_ids.size()) - 1;
+    BATON_TRY_ASSIGN(params.resume_output_count, integer_within(*count, kResumeOutputs, 0, most));
+  }
+  return {};
+}
+
 constexpr const char* kKnown[] = {
     "do_remote_decode", "do_remote_prefill", "remote_engine_id",         "remote_request_id", "remote_host",
     "remote_port",      "remote_block_ids",  "remote_num_prompt_tokens", "remote_block_size", "last_token_id",
-    "baton_offer_id",   "baton_seed",        "kv_lease_duration"};
+    "baton_offer_id",   "baton_seed",        "kv_lease_duration",        kResumeTokens,       kResumeOutputs};
 
 std::string hex64(uint64_t value) { return fmt::format("{:016x}", value); }
 
@@ -154,6 +169,7 @@ Result<KvTransferParams> KvTransferParams::from_json(const Json& object) {
     }
     params.kv_lease_duration_s = seconds;
   }
+  BATON_TRY(read_resume(object, params));
   params.other = object;
   for (const char* name : kKnown) params.other.erase(name);
   return params;

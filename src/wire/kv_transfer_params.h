@@ -27,6 +27,10 @@ struct KvTransferParams {
   uint64_t baton_offer_id = 0;
   std::optional<uint64_t> baton_seed;
   double kv_lease_duration_s = 0;
+  // A request that comes back: its prompt and what was generated of it. The last resume_output_count are outputs;
+  // absent (vLLM-Ascend's proxies): all are taken for the prompt.
+  std::vector<int32_t> resume_token_ids;
+  std::optional<int64_t> resume_output_count;
   nlohmann::json other = nlohmann::json::object();
 
   // kInvalidArgument names the member that has the wrong type. Missing members and nulls keep their defaults.

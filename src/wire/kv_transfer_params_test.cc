@@ -92,5 +92,24 @@ TEST(KvTransferParams, WrongTypesAreNamed) {
   }
 }
 
+TEST(KvTransferParams, TokensToResumeAreReadAndNotPassedOn) {
+  auto params = KvTransferParams::from_json(
+      Json{{"_vllm_ascend_recompute_token_ids", {4, 5, 6}}, {"baton_resume_output_count", 2}, {"x", 1}});
+  ASSERT_TRUE(params);
+  EXPECT_EQ(params->resume_token_ids, (std::vector<int32_t>{4, 5, 6}));
+  EXPECT_EQ(params->resume_output_count, 2);
+  EXPECT_EQ(params->other.dump(), R"({"x":1})");
+  EXPECT_FALSE(params->to_json().contains("_vllm_ascend_recompute_token_ids"));
+  const Json wrong[] = {{{"_vllm_ascend_recompute_token_ids", {4, -5}}},
+                        {{"_vllm_ascend_recompute_token_ids", "4"}},
+                        {{"_vllm_ascend_recompute_token_ids", {4}}, {"baton_resume_output_count", 1}},
+                        {{"_vllm_ascend_recompute_token_ids", {4, 5}}, {"baton_resume_output_count", -1}}};
+  for (const auto& each : wrong) {
+    const auto refused = KvTransferParams::from_json(each);
+    ASSERT_FALSE(refused) << each;
+    EXPECT_EQ(refused.error().code(), Code::kInvalidArgument);
+  }
+}
+
 }  // namespace
 }  // namespace baton::wire

@@ -66,20 +66,30 @@ void submit(engine::Engine& engine, const engine::EngineRequest& request, Collec
 
 Result<EngineUnderTest> start_engine(const EngineSetup& setup) {
   EngineUnderTest made;
-  made.pool = std::make_unique<ComputePool>(ComputePool::Options{.threads = setup.threads});
   made.metrics = std::make_unique<MetricRegistry>();
-  BATON_TRY_ASSIGN(auto model,
-                   models::load_model(setup.model_path,
-                                      {.isa = tensor::detect_isa(), .allow_onednn = setup.allow_onednn}, *made.pool));
+  const bool one_rank = setup.sizes.replica_size() == 1;
+  BATON_TRY_ASSIGN(auto ranks, engine::RankSet::load({.sizes = setup.sizes,
+                                                      .stages = {0, setup.sizes.pp},
+                                                      .layer_partition = {},
+                                                      .threads_per_rank = setup.threads,
+                                                      .spin_us = one_rank ? 50 : 0,
+                                                      .enter = {}},
+                                                     [&](const models::RankSetup& rank, ComputePool& pool) {
+                                                       return models::load_model(setup.model_path,
+                                                                                 {.isa = tensor::detect_isa(),
+                                                                                  .allow_onednn = setup.allow_onednn,
+                                                                                  .rank = rank},
+                                                                                 pool);
+                                                     }));
   engine::EngineConfig config = setup.config;
   config.hash_logits = true;
-  config.max_model_len = std::min(config.max_model_len, model->max_positions());
-  engine::EngineDependencies dependencies{.pool = made.pool.get(), .metrics = made.metrics.get()};
+  config.max_model_len = std::min(config.max_model_len, ranks->model().max_positions());
+  engine::EngineDependencies dependencies{.metrics = made.metrics.get()};
   if (config.kv_transfer.role != engine::KvRole::kNone) {
     dependencies.make_kv_host = apps::handoff_host_factory(
         {.config = config.kv_transfer, .profile = {.isa = "test", .kernel_revision = 1, .onednn_version = ""}});
   }
-  BATON_TRY_ASSIGN(made.engine, engine::make_engine(config, std::move(model), std::move(dependencies)));
+  BATON_TRY_ASSIGN(made.engine, engine::make_engine(config, std::move(ranks), std::move(dependencies)));
   return made;
 }
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "base/compute_pool.h"
 #include "base/metrics.h"
 #include "engine/engine.h"
+#include "parallel/grid.h"
 
 namespace baton::exactness {
 
@@ -18,11 +18,11 @@ struct EngineSetup {
   int threads = 1;
   bool allow_onednn = true;
   engine::EngineConfig config;  // max_model_len is lowered to the model's
+  parallel::GridSizes sizes;    // of the ranks, all in this process
 };
 
-// A loaded model with its engine and threads.
+// Ranks with their models and threads, and the engine over them.
 struct EngineUnderTest {
-  std::unique_ptr<ComputePool> pool;
   std::unique_ptr<MetricRegistry> metrics;
   std::unique_ptr<engine::Engine> engine;
 };

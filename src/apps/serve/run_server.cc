@@ -10,13 +10,12 @@
 #include <thread>
 
 #include "apps/serve/handoff_host.h"
-#include "apps/serve/load_progress.h"
 #include "apps/serve/model_files.h"
+#include "apps/serve/rank_threads.h"
+#include "apps/serve/served_engine.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "engine/make_engine.h"
 #include "kernels/matmul_onednn.h"
-#include "models/model.h"
 #include "server/openai_server.h"
 
 namespace baton::apps {
@@ -107,55 +106,63 @@ Result<server::SamplingDefaults> sampling_defaults(const ServeSetup& setup, cons
           : std::string("generation_config.json with --override-generation-config over it")));
 }
 
-// A replica of one rank that meets no other is all that is built here.
-Result<void> check_built(const TopologySetup& topology) {
-  if (topology.ranks_per_replica() == 1 && topology.dp_size_local == 1 && !topology.replicas_meet()) return {};
-  return fail(Code::kUnimplemented,
-              "tensor {} * pipeline {} * prefill context {} parallel, {} replicas here{}: more than one rank is not in "
-              "this version of Baton",
-              topology.tp, topology.pp, topology.pcp, topology.dp_size_local,
-              topology.replicas_meet() ? fmt::format(" of {} that share experts", topology.dp_size) : "");
+// What processes must have in common to work together; their weights are compared once they are loaded.
+std::string group_fingerprint(const ServeSetup& setup, const weights::Checkpoint& checkpoint) {
+  const auto config = checkpoint.config().dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  return fmt::format("grid {}, config {:016x}, {}, Baton {}", grid_sizes(setup.topology).text(),
+                     xxh3_64(std::as_bytes(std::span(config))), tensor::isa_name(setup.isa), BATON_VERSION);
+}
+
+// A grid whose rank or process is lost can't go on: those that ask for a moment's health hear why, then the process
+// ends, so that whoever watches starts it anew. An engine of one rank stays, as it always has.
+constexpr auto kLastWords = std::chrono::seconds(2);
+
+net::Task<void> watch_engine(const engine::Engine& engine, server::OpenAiServer& server, asio::io_context& context) {
+  asio::steady_timer timer(co_await asio::this_coro::executor);
+  while (engine.healthy()) {
+    timer.expires_after(std::chrono::milliseconds(200));
+    co_await timer.async_wait(asio::use_awaitable);
+  }
+  timer.expires_after(kLastWords);
+  co_await timer.async_wait(asio::use_awaitable);
+  server.close();
+  context.stop();
 }
 
 }  // namespace
 
 Result<void> run_server(ServeSetup setup) {
   std::signal(SIGPIPE, SIG_IGN);
-  BATON_TRY(check_built(setup.topology));
-  BATON_TRY_ASSIGN(setup.engine.kv_transfer,
-                   kv_transfer_of_replica(setup.engine.kv_transfer, setup.topology, setup.topology.dp_rank));
-  if (setup.threads <= 0) setup.threads = tensor::usable_cores();
-  const bool oversubscribed = setup.threads > tensor::usable_cores();
-  if (oversubscribed) {
-    log_warning("threads={} cores={} effect=\"more threads than cores: slower\"", setup.threads,
-                tensor::usable_cores());
-  }
-  ComputePool pool({.threads = setup.threads, .spin_us = oversubscribed ? 0 : 50});
+  BATON_TRY_ASSIGN(auto threads, plan_rank_threads(setup.topology, setup.threads, process_environment));
+  if (!threads.warning.empty()) log_warning("{}", threads.warning);
+  setup.threads = threads.per_rank * setup.topology.ranks_here();
 
   BATON_TRY_ASSIGN(const auto checkpoint, weights::open_checkpoint(setup.model_path));
   BATON_TRY_ASSIGN(auto files, load_model_files(*checkpoint, setup.chat_template_file, setup.tokenizer_mode));
   BATON_TRY_ASSIGN(setup.server.sampling_defaults, sampling_defaults(setup, files));
-  LoadProgress progress;
-  BATON_TRY_ASSIGN(auto model,
-                   models::load_model(setup.model_path,
-                                      {.isa = setup.isa,
-                                       .allow_onednn = setup.allow_onednn,
-                                       .max_positions = setup.engine.max_model_len,
-                                       .quantization = setup.quantization,
-                                       .progress = [&](int64_t done, int64_t total) { progress.show(done, total); }},
-                                      pool));
-  progress.finish();
 
-  MetricRegistry metrics({{"model_name", setup.server.served_model_names.front()}, {"engine", "0"}});
+  const bool several = setup.topology.dp_size_local > 1;
+  Labels labels{{"model_name", setup.server.served_model_names.front()}};
+  if (!several) labels.emplace("engine", std::to_string(setup.topology.dp_rank));
+  MetricRegistry metrics(labels);
   setup.engine.eos_token_ids = files.eos_token_ids;
-  engine::EngineDependencies dependencies{.pool = &pool, .metrics = &metrics};
+  EngineSources sources{.setup = setup,
+                        .threads = std::move(threads),
+                        .fingerprint = group_fingerprint(setup, *checkpoint),
+                        .metrics = metrics,
+                        .make_kv_host = {}};
   if (setup.engine.kv_transfer.role != engine::KvRole::kNone) {
-    dependencies.make_kv_host = handoff_host_factory({.config = setup.engine.kv_transfer,
-                                                      .profile = numeric_profile(setup),
-                                                      .tokenizer_hash = tokenizer_hash(*files.tokenizer),
-                                                      .metrics = &metrics});
+    sources.make_kv_host = [&, hash = tokenizer_hash(*files.tokenizer)](const engine::EngineConfig& config,
+                                                                        MetricRegistry& registry) {
+      return handoff_host_factory({.config = config.kv_transfer,
+                                   .profile = numeric_profile(setup),
+                                   .tokenizer_hash = hash,
+                                   .metrics = &registry});
+    };
   }
-  BATON_TRY_ASSIGN(auto engine, engine::make_engine(setup.engine, std::move(model), std::move(dependencies)));
+  if (setup.topology.headless) return run_headless(sources);
+  BATON_TRY_ASSIGN(const auto served, make_served_engine(sources));
+  auto* const engine = served.engine.get();
 
   setup.server.limits.vocab_size = engine->vocab_size();
   asio::io_context context(1);
@@ -171,10 +178,14 @@ Result<void> run_server(ServeSetup setup) {
   asio::co_spawn(context, wait_for_shutdown(signals, *server, *engine, setup.shutdown_timeout, context),
                  asio::detached);
   asio::co_spawn(context, log_throughput(*engine), asio::detached);
+  if (!setup.topology.one_rank()) asio::co_spawn(context, watch_engine(*engine, *server, context), asio::detached);
   context.run();
+  const bool well = engine->healthy();
+  const std::string reason = engine->health_reason();
 
   // Its callbacks post to the context, which goes before the engine does.
   engine->drain(std::chrono::seconds(0));
+  if (!well && !setup.topology.one_rank()) return fail(Code::kUnavailable, "the engine has stopped: {}", reason);
   log_info("stopped");
   return {};
 }

@@ -24,7 +24,7 @@ struct ServeSetup {
   bool allow_onednn = true;
   std::string quantization;  // "ascend", or empty: as the checkpoint says
   TopologySetup topology;
-  engine::EngineConfig engine;  // of every replica; the hand-off's settings: kv_transfer_of_replica
+  engine::EngineConfig engine;  // what the replicas share; of each: config_of_replica
   server::ServerOptions server;
   Duration shutdown_timeout = std::chrono::seconds(0);  // how long SIGTERM lets requests go on
 };

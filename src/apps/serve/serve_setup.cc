@@ -3,6 +3,7 @@
 #include <random>
 
 #include "apps/args/arg_values.h"
+#include "apps/serve/scheduler_switches.h"
 
 namespace baton::apps {
 namespace {
@@ -214,6 +215,9 @@ Result<engine::EngineConfig> engine_config_of(const ParsedArgs& parsed, const Re
   if (parsed.has("kv-transfer-config")) {
     BATON_TRY_ASSIGN(config.kv_transfer, kv_transfer_of(json::parse(parsed.value("kv-transfer-config")), topology));
   }
+  const json additional =
+      parsed.has("additional-config") ? json::parse(parsed.value("additional-config")) : json::object();
+  BATON_TRY(set_schedulers(additional, int_or(parsed, "data-parallel-size", 1), environment, config));
   return config;
 }
 

@@ -94,6 +94,10 @@ Result<void> set_grid(const ParsedArgs& parsed, TopologySetup& topology) {
   BATON_TRY_ASSIGN(topology.pcp, size_of(parsed, "prefill-context-parallel-size", 1, 1, kMostRanksPerReplica));
   BATON_TRY_ASSIGN(topology.dcp, size_of(parsed, "decode-context-parallel-size", 1, 1, kMostRanksPerReplica));
   topology.expert_parallel = is_set(parsed, "enable-expert-parallel");
+  if (topology.tp > parallel::kTensorRanksMax) {
+    return fail(Code::kInvalidArgument, "--tensor-parallel-size {}: at most {} tensor-parallel ranks", topology.tp,
+                parallel::kTensorRanksMax);
+  }
   if (topology.tp % topology.dcp != 0) {
     return fail(Code::kInvalidArgument, "tp_size={} must be divisible by dcp_size={}.", topology.tp, topology.dcp);
   }
@@ -109,7 +113,7 @@ Result<void> set_grid(const ParsedArgs& parsed, TopologySetup& topology) {
 // 16 lanes of 768 positions are 12288: what one round over the context ranks must divide, so that each rank's tiles
 // stand in whole lanes.
 Result<void> set_interleave(const ParsedArgs& parsed, TopologySetup& topology) {
-  constexpr int kSpan = 768, kRound = 12288;
+  constexpr int kSpan = parallel::kSpanTokens, kRound = parallel::kLanes * parallel::kSpanTokens;
   const int ranks = topology.context_ranks();
   BATON_TRY_ASSIGN(const int given, size_of(parsed, "cp-kv-cache-interleave-size", 0, 1, 1 << 24));
   if (ranks == 1) {

@@ -1,7 +1,7 @@
 // The grid of ranks that a command line asks for: sizes, this process's place in it, where its processes meet.
 //
 // Pure but for the look at network interfaces (own_address.h). Everything that can be known without the checkpoint is
-// checked here, in vLLM's words where vLLM has the check; what needs the model's numbers is in check_topology.
+// checked here, in vLLM's words where vLLM has the check.
 #pragma once
 
 #include <optional>
@@ -13,6 +13,7 @@
 #include "apps/args/resolve_model.h"
 #include "base/status.h"
 #include "engine/engine.h"
+#include "parallel/grid.h"
 
 namespace baton::apps {
 
@@ -31,7 +32,7 @@ struct TopologySetup {
   // Tokens in a row on one context rank: a multiple of 768 that, times the context ranks, divides 12288. It is also
   // each rank's block size. 0 with one context rank, where the block size is free.
   int interleave = 0;
-  std::vector<int> layer_partition;  // VLLM_PP_LAYER_PARTITION, one count per stage; empty: an even split
+  std::vector<int> layer_partition;  // VLLM_PP_LAYER_PARTITION, as parallel::stage_layers takes it
 
   // Replicas. This process holds ranks [dp_rank, dp_rank + dp_size_local).
   LoadBalance load_balance = LoadBalance::kInternal;
@@ -71,19 +72,13 @@ Result<TopologySetup> make_topology_setup(const ParsedArgs& parsed, const ReadEn
 // Under context parallelism the block size is the interleave: `given` is raised to it, with a note, or refused.
 Result<int> topology_block_size(TopologySetup& topology, std::optional<int> given, int fallback);
 
-// What the checks below need of a model.
-struct ModelNumbers {
-  int layers = 0;
-  int heads = 0;      // of attention, KDA's too
-  int kda_heads = 0;  // 0: no KDA layers
-};
-// Layers of each stage, from the partition or evenly (a remainder goes to the stages before the last, from behind).
-Result<std::vector<int>> layers_of_stages(const TopologySetup& topology, int layers);
-Result<void> check_topology(const TopologySetup& topology, const ModelNumbers& model);
+// As src/parallel knows it; what needs the model's numbers is checked there (check_grid, stage_layers).
+parallel::GridSizes grid_sizes(const TopologySetup& topology);
 
-// The hand-off's settings of one data-parallel rank: every rank has its own engine id and its own span of ports
-// (kv_port + dp_rank * ranks of a replica), so that one template serves all ranks of a host.
-Result<engine::KvTransferConfig> kv_transfer_of_replica(const engine::KvTransferConfig& config,
-                                                        const TopologySetup& topology, int dp_rank);
+// The configuration of one data-parallel rank. Of the hand-off it has its own engine id and its own span of ports
+// (kv_port + dp_rank * ranks of a replica), so that one template serves all ranks of a host; and it draws seeds of its
+// own where requests bring none.
+Result<engine::EngineConfig> config_of_replica(const engine::EngineConfig& config, const TopologySetup& topology,
+                                               int dp_rank);
 
 }  // namespace baton::apps

@@ -43,7 +43,8 @@ TEST(Topology, NoFlagsAreOneRank) {
 TEST(Topology, SizesThatDoNotFitAreRefusedInVllmsWords) {
   expect_refused({"-tp", "4", "-dcp", "3"}, "tp_size=4 must be divisible by dcp_size=3.");
   expect_refused({"-tp", "0"}, "--tensor-parallel-size: 0 is not from 1");
-  expect_refused({"-tp", "64", "-pp", "64"}, "are 4096 ranks");
+  expect_refused({"-tp", "32"}, "--tensor-parallel-size 32: at most 16");
+  expect_refused({"-tp", "16", "-pp", "128"}, "are 2048 ranks");
   expect_refused({"-n", "2", "-r", "2", "-pp", "2"}, "node_rank=2 must be less than nnodes=2.");
   expect_refused({"-n", "4", "-pp", "3"}, "world_size=3 must be divisible by nnodes=4.");
   expect_refused({"-n", "4", "-tp", "4"}, "spread one pipeline stage over hosts");
@@ -123,6 +124,16 @@ TEST(Topology, ABlockUnderContextParallelismIsTheInterleave) {
   EXPECT_THAT(larger.error().message(), HasSubstr("larger than --cp-kv-cache-interleave-size 768"));
 }
 
+TEST(Topology, TheGridIsThatOfTheFlags) {
+  const auto sizes =
+      grid_sizes(topology_of({"-dp", "4", "-dpn", "1", "-tp", "16", "-dcp", "16", "--enable-expert-parallel"},
+                             {{"VLLM_HOST_IP", "192.0.2.1"}})
+                     .value());
+  EXPECT_EQ(sizes.text(), "dp4 pp1 pcp1 tp16 dcp16 ep");
+  EXPECT_EQ(sizes.interleave, 768);
+  EXPECT_TRUE(parallel::check_grid(sizes, {.layers = 93, .heads = 64, .experts = 384}).has_value());
+}
+
 TEST(Topology, DevicesAndTheirWarning) {
   const auto made = topology_of({"-tp", "4"}, {{"ASCEND_RT_VISIBLE_DEVICES", "4,6-7,12"}}).value();
   EXPECT_THAT(made.visible_devices, ElementsAre(4, 6, 7, 12));
@@ -152,48 +163,31 @@ TEST(Topology, OwnAddressComesFromTheEnvironmentInOrder) {
   EXPECT_EQ(alone.warnings.size(), 1u);
 }
 
-TEST(Topology, PartitionsAndEvenSplits) {
+TEST(Topology, PartitionsOfStages) {
   const Variables seed{{"VLLM_PP_LAYER_PARTITION", "25,25,24,19"}};
   const auto made = topology_of({"-pp", "4"}, seed).value();
-  EXPECT_THAT(layers_of_stages(made, 93).value(), ElementsAre(25, 25, 24, 19));
-  const auto wrong = layers_of_stages(made, 92);
-  ASSERT_FALSE(wrong.has_value());
-  EXPECT_THAT(wrong.error().message(), HasSubstr("sum(partitions)=93 does not match num_hidden_layers=92."));
+  EXPECT_THAT(made.layer_partition, ElementsAre(25, 25, 24, 19));
   expect_refused({"-pp", "2"}, "len(partitions)=4 does not match pp_size=2.", seed);
   expect_refused({"-pp", "2"}, "Invalid partition string: 1,x", {{"VLLM_PP_LAYER_PARTITION", "1,x"}});
   EXPECT_EQ(topology_of({}, seed).value().notes.size(), 1u);
-  // vllm/distributed/utils.py, get_pp_indices: 93 layers on 4 stages are 23, 23, 24, 23; 10 on 4 are 2, 3, 3, 2.
-  EXPECT_THAT(layers_of_stages(topology_of({"-pp", "4"}).value(), 93).value(), ElementsAre(23, 23, 24, 23));
-  EXPECT_THAT(layers_of_stages(topology_of({"-pp", "4"}).value(), 10).value(), ElementsAre(2, 3, 3, 2));
-  EXPECT_THAT(layers_of_stages(topology_of({"-pp", "4"}).value(), 11).value(), ElementsAre(3, 3, 3, 2));
-  EXPECT_FALSE(layers_of_stages(topology_of({"-pp", "4"}).value(), 3).has_value());
-}
-
-TEST(Topology, HeadsMustBeWhole) {
-  const auto of = [](std::vector<std::string> flags, ModelNumbers model) {
-    const auto checked = check_topology(topology_of(std::move(flags)).value(), model);
-    return checked ? std::string() : checked.error().message();
-  };
-  EXPECT_EQ(of({"-tp", "16", "-dcp", "16"}, {.layers = 93, .heads = 64, .kda_heads = 64}), "");
-  EXPECT_EQ(of({"-tp", "3"}, {.layers = 2, .heads = 16}),
-            "Total number of attention heads (16) must be divisible by tensor parallel size (3).");
-  EXPECT_THAT(of({"-tp", "4", "-pcp", "8"}, {.layers = 2, .heads = 16}),
-              HasSubstr("16 heads must be divisible by the 32"));
-  EXPECT_THAT(of({"-tp", "16"}, {.layers = 2, .heads = 16, .kda_heads = 8}), HasSubstr("8 heads"));
 }
 
 TEST(Topology, OneTemplateServesAllReplicasOfAHost) {
   const auto topology = topology_of({"-dp", "4", "-dpn", "3", "-tp", "4", "-pp", "2"}).value();
-  engine::KvTransferConfig config;
-  config.role = engine::KvRole::kProducer;
-  config.engine_id = "0";
-  config.port = 30000;
-  const auto third = kv_transfer_of_replica(config, topology, 3).value();
-  EXPECT_EQ(third.engine_id, "0_dp3");
-  EXPECT_EQ(third.port, 30024);
-  config.port = 65530;
-  EXPECT_FALSE(kv_transfer_of_replica(config, topology, 3).has_value());
-  EXPECT_EQ(kv_transfer_of_replica(config, topology_of({}).value(), 0).value().engine_id, "0");
+  engine::EngineConfig config;
+  config.seed = 1024;
+  config.kv_transfer.role = engine::KvRole::kProducer;
+  config.kv_transfer.engine_id = "0";
+  config.kv_transfer.port = 30000;
+  const auto third = config_of_replica(config, topology, 3).value();
+  EXPECT_EQ(third.kv_transfer.engine_id, "0_dp3");
+  EXPECT_EQ(third.kv_transfer.port, 30024);
+  EXPECT_EQ(third.seed, 1027u);
+  config.kv_transfer.port = 65530;
+  EXPECT_FALSE(config_of_replica(config, topology, 3).has_value());
+  const auto alone = config_of_replica(config, topology_of({}).value(), 0).value();
+  EXPECT_EQ(alone.kv_transfer.engine_id, "0");
+  EXPECT_EQ(alone.seed, 1024u);
 }
 
 TEST(OwnAddress, InterfacesAndRoutes) {

@@ -25,6 +25,8 @@ StepPlan Scheduler::schedule() {
   preempt_at_random(plan);
   schedule_running(plan, budget);
   if (plan.preempted == 0) schedule_waiting(plan, budget);
+  for (const auto& step : plan.sequences) ++find(step.sequence)->steps_under_way;
+  if (!plan.sequences.empty()) ++plans_under_way_;
   return plan;
 }
 
@@ -37,12 +39,15 @@ void Scheduler::wait(Sequence& sequence) {
   waiting_.emplace(waiting_key(sequence), &sequence);
 }
 
-void Scheduler::preempt(Sequence& sequence) {
+void Scheduler::preempt(Sequence& sequence, StepPlan& plan) {
   std::erase(running_, &sequence);
   blocks_.release(sequence.blocks);
   release_state(sequence);
   sequence.computed = 0;
-  ++counters_.preemptions;
+  ++plan.preempted;
+  const bool leaves = options_.recompute_elsewhere && sequence.may_leave;
+  ++(leaves ? counters_.recomputed : counters_.preemptions);
+  if (leaves) plan.leaving.push_back(sequence.id);
   wait(sequence);
 }
 
@@ -55,8 +60,9 @@ void Scheduler::preempt_at_random(StepPlan& plan) {
     return random_state_ >> 11;
   };
   if (static_cast<double>(next()) * 0x1p-53 >= options_.test_preempt_probability) return;
-  preempt(*running_[next() % running_.size()]);
-  ++plan.preempted;
+  auto& sequence = *running_[next() % running_.size()];
+  if (sequence.steps_under_way > 0) return;
+  preempt(sequence, plan);
 }
 
 void Scheduler::finish_load(SequenceId id, int64_t valid_tokens, bool state_valid) {

@@ -1,10 +1,12 @@
 // Continuous batching: which sequences compute which tokens in the next step, and who holds which blocks.
 //
 // Pure logic on the engine thread: no model, no clock, no connector. schedule() makes a plan, the worker runs it,
-// update() takes the results; between the two nothing else may be called. vLLM's semantics: one token budget, running
-// sequences first and then waiting ones; there are no prefill and decode phases, each sequence catches up with its
-// tokens; when blocks run out the last running sequence (by the priority policy: the least important, latest) is
-// preempted, to be recomputed; after a preemption nothing new starts in that step.
+// update() takes the results. Several plans may be under way (stages of a pipeline take them one after the other):
+// update() then takes them in their order. A sequence with a step under way is neither preempted nor, by the caller,
+// removed; it can have more than one where its next tokens are known (chunks of a prompt). vLLM's semantics: one token
+// budget, running sequences first and then waiting ones; there are no prefill and decode phases, each sequence catches
+// up with its tokens; when blocks run out the last running sequence (by the priority policy: the least important,
+// latest) is preempted, to be recomputed; after a preemption nothing new starts in that step.
 //
 // Waiting sequences go by (priority with that policy, arrival), those that hold fetched KV before all others: they
 // could otherwise keep the blocks for which the head of the queue waits. A preempted sequence arrived before all that
@@ -41,8 +43,11 @@ struct SchedulerOptions {
   int64_t max_prompt_logit_rows = 0;         // of a step, over all sequences
   int64_t state_snapshot_interval = 0;       // tokens; 0: none
   bool priority_scheduling = false;
+  bool recompute_elsewhere = false;  // sequences that may leave are not preempted, but leave
   std::vector<TokenId> eos_token_ids;
   double test_preempt_probability = 0;
+  // Plans that may be under way. With several, generating sequences are dealt out over them.
+  int depth = 1;
 };
 
 // What a step brought one sequence.
@@ -89,6 +94,7 @@ class Scheduler {
 
   struct Counters {
     int64_t preemptions = 0;
+    int64_t recomputed = 0;                        // left in place of being preempted
     int64_t prefix_queries = 0, prefix_hits = 0;  // tokens
   };
   const Counters& counters() const { return counters_; }
@@ -110,7 +116,7 @@ class Scheduler {
   // scheduler.cc
   WaitingKey waiting_key(const Sequence& sequence) const;
   void wait(Sequence& sequence);
-  void preempt(Sequence& sequence);
+  void preempt(Sequence& sequence, StepPlan& plan);
   void preempt_at_random(StepPlan& plan);
   void drop_load(Sequence& sequence, int64_t valid_tokens);
   std::unique_ptr<Sequence> extract(SequenceId id);
@@ -118,7 +124,8 @@ class Scheduler {
   // scheduler_step.cc
   void schedule_running(StepPlan& plan, Budget& budget);
   bool make_room(Sequence& sequence, int64_t token_capacity, StepPlan& plan, Budget& budget);
-  Sequence& victim() const;
+  Sequence* victim(const Sequence& for_whom) const;
+  int64_t sequences_per_plan() const;
   void take_back(SequenceId id, StepPlan& plan, Budget& budget);
   int64_t next_chunk(const Sequence& sequence, const Budget& budget) const;
   void add_step(Sequence& sequence, int64_t chunk, StepPlan& plan, Budget& budget);
@@ -157,6 +164,7 @@ class Scheduler {
   std::map<WaitingKey, Sequence*> waiting_;
   int64_t loading_ = 0;
   uint64_t step_number_ = 0;
+  int plans_under_way_ = 0;
   uint64_t random_state_ = 0x9e3779b97f4a7c15;
   Counters counters_;
 };

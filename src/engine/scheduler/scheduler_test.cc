@@ -119,6 +119,25 @@ TEST_F(SchedulerTest, TheLastRunningIsPreemptedAndNothingNewStartsInThatStep) {
   EXPECT_EQ(scheduler_->find(SequenceId(1))->computed, 0);
 }
 
+TEST_F(SchedulerTest, OneThatMayLeaveLeavesInPlaceOfBeingPreempted) {
+  blocks_count_ = 5;
+  options_.recompute_elsewhere = true;
+  start();
+  add(8);
+  const auto leaver = add(8);
+  scheduler_->find(leaver)->may_leave = true;
+  step();
+  const auto plan = scheduler_->schedule();
+  EXPECT_THAT(rows(plan), ElementsAre(Rows{0, 1}));
+  EXPECT_THAT(plan.leaving, ElementsAre(leaver));
+  EXPECT_EQ(plan.preempted, 1) << "nothing new starts in that step";
+  EXPECT_EQ(scheduler_->counters().preemptions, 0);
+  EXPECT_EQ(scheduler_->counters().recomputed, 1);
+  EXPECT_EQ(blocks_->used_blocks(), 3);
+  EXPECT_NE(scheduler_->remove(leaver).sequence, nullptr);
+  EXPECT_EQ(scheduler_->waiting(), 0);
+}
+
 TEST_F(SchedulerTest, ASequenceAloneInItsWayPreemptsItself) {
   blocks_count_ = 4;
   start();

@@ -17,11 +17,14 @@ bool among(const std::vector<TokenId>& tokens, TokenId token) {
 std::vector<SequenceUpdate> Scheduler::update(const StepPlan& plan, StepResult result) {
   BATON_CHECK(result.sequences.size() == plan.sequences.size());
   std::vector<SequenceUpdate> updates;
+  if (!plan.sequences.empty()) --plans_under_way_;
   for (size_t i = 0; i < plan.sequences.size(); ++i) {
     const auto& step = plan.sequences[i];
     auto* sequence = find(step.sequence);
     BATON_CHECK(sequence != nullptr, "sequence {} left between schedule and update", step.sequence);
     sequence->computed += static_cast<int64_t>(step.tokens.size());
+    sequence->tokens_under_way -= static_cast<int64_t>(step.tokens.size());
+    --sequence->steps_under_way;
     blocks_.publish(sequence->blocks, sequence->tokens, sequence->computed);
     if (keeps_state()) settle_state(*sequence);
     for (auto& prompt : result.sequences[i].prompts) {

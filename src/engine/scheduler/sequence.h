@@ -50,7 +50,11 @@ struct Sequence {
 
   SequenceStage stage = SequenceStage::kWaiting;
   int64_t computed = 0;  // leading tokens whose KV is in the blocks
+  // Steps that have been planned and not updated, and their tokens, which follow the computed ones.
+  int steps_under_way = 0;
+  int64_t tokens_under_way = 0;
   bool ran_before = false;
+  bool may_leave = false;  // someone brings it back
 
   bool remote_decode = false;                   // keep the prompt's KV for another engine at the end
   std::optional<RemotePrefill> remote_prefill;  // until decided
@@ -62,6 +66,8 @@ struct Sequence {
   std::vector<PromptResult> prompt_results;
 
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }
+  // Where the next step begins.
+  int64_t planned() const { return computed + tokens_under_way; }
   int64_t new_tokens() const { return size() - given_count; }
   int64_t output_count() const { return size() - prompt_count; }
   // Whole-prompt logits are needed: nothing may be taken from a cache.

@@ -66,7 +66,8 @@ struct StepPlan {
   int64_t row_count = 0;
   std::vector<KvLoad> loads;
   std::vector<SequenceId> declined;  // will not fetch what they could have fetched
-  int64_t preempted = 0;
+  std::vector<SequenceId> leaving;   // without a block here: to be taken out before the step and resumed elsewhere
+  int64_t preempted = 0;             // those that leave, too
   bool empty() const { return sequences.empty() && loads.empty() && declined.empty(); }
 };
 

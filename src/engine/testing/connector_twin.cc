@@ -4,7 +4,6 @@
 #include <cstring>
 #include <utility>
 
-#include "base/check.h"
 #include "tensor/buffer.h"
 
 namespace baton::engine::testing {
@@ -25,18 +24,20 @@ transfer::PullResult TwinLink::copy(const Waiting& waiting) {
     return result;
   }
   const int64_t valid = valid_tokens ? valid_tokens(pull) : pull.token_count;
-  const auto& blocks = target_.layout.blocks;
-  const int64_t block_bytes = blocks.block_bytes();
-  for (size_t i = static_cast<size_t>(pull.skip_tokens / blocks.block_size()); i < pull.blocks.size(); ++i) {
-    std::byte* to = target_.memory + target_.layout.block_offset(pull.blocks[i].value);
-    const bool whole = static_cast<int64_t>(i) * blocks.block_size() < valid;
-    if (whole) {
-      std::memcpy(to, source_.memory + source_.layout.block_offset(offer.blocks[i].value),
-                  static_cast<size_t>(block_bytes));
-    } else {
-      std::memset(to, 0xEE, static_cast<size_t>(block_bytes));
+  const int64_t block_tokens = int64_t{target_[0].layout.blocks.block_size()} * context_size_;
+  for (size_t i = static_cast<size_t>(pull.skip_tokens / block_tokens); i < pull.blocks.size(); ++i) {
+    const bool whole = static_cast<int64_t>(i) * block_tokens < valid;
+    for (size_t rank = 0; rank < target_.size(); ++rank) {
+      const auto& layout = target_[rank].layout;
+      std::byte* to = target_[rank].memory + layout.block_offset(pull.blocks[i].value);
+      const auto block_bytes = static_cast<size_t>(layout.blocks.block_bytes());
+      if (whole) {
+        std::memcpy(to, source_[rank].memory + source_[rank].layout.block_offset(offer.blocks[i].value), block_bytes);
+      } else {
+        std::memset(to, 0xEE, block_bytes);
+      }
+      result.bytes += static_cast<int64_t>(block_bytes);
     }
-    result.bytes += block_bytes;
   }
   result.valid_tokens = std::clamp(valid, pull.skip_tokens, pull.token_count);
   if (pull.state_slot) copy_state(pull, offer, valid >= pull.token_count, result);
@@ -49,15 +50,18 @@ transfer::PullResult TwinLink::copy(const Waiting& waiting) {
 void TwinLink::copy_state(const transfer::Pull& pull, const transfer::Offer& offer, bool whole,
                           transfer::PullResult& result) {
   if (valid_state) whole = whole && valid_state(pull);
-  const auto bytes = static_cast<size_t>(target_.layout.states.block_bytes());
-  std::byte* to = target_.memory + target_.layout.slot_offset(*pull.state_slot);
   result.state_valid = whole && offer.state_slot && offer.token_count == pull.token_count;
-  if (result.state_valid) {
-    std::memcpy(to, source_.memory + source_.layout.slot_offset(*offer.state_slot), bytes);
-  } else {
-    std::memset(to, 0xEE, bytes);
+  for (size_t rank = 0; rank < target_.size(); ++rank) {
+    const auto& layout = target_[rank].layout;
+    const auto bytes = static_cast<size_t>(layout.states.block_bytes());
+    std::byte* to = target_[rank].memory + layout.slot_offset(*pull.state_slot);
+    if (result.state_valid) {
+      std::memcpy(to, source_[rank].memory + source_[rank].layout.slot_offset(*offer.state_slot), bytes);
+    } else {
+      std::memset(to, 0xEE, bytes);
+    }
+    result.bytes += static_cast<int64_t>(bytes);
   }
-  result.bytes += static_cast<int64_t>(bytes);
 }
 
 void TwinLink::finish(Waiting waiting) {
@@ -157,57 +161,63 @@ namespace {
 
 class TwinHost final : public KvHost {
  public:
-  TwinHost(KvHostRequest request, tensor::Buffer memory, std::shared_ptr<TwinLink> link, TwinSide side)
-      : request_(std::move(request)), memory_(std::move(memory)), link_(std::move(link)), side_(side) {}
+  TwinHost(std::vector<tensor::Buffer> memory, const KvHostRequest& request, std::shared_ptr<TwinLink> link,
+           TwinSide side)
+      : memory_(std::move(memory)), link_(std::move(link)), side_(side) {
+    for (size_t rank = 0; rank < memory_.size(); ++rank) {
+      arenas_.push_back({memory_[rank].data(), request.ranks[rank].layout});
+    }
+    if (link_ != nullptr) link_->connect(side, arenas_, request.context_size, request.wake);
+    if (side == TwinSide::kProducer) producer_ = std::make_unique<TwinProducer>(link_);
+    if (side == TwinSide::kConsumer) consumer_ = std::make_unique<TwinConsumer>(link_);
+  }
   ~TwinHost() override {
     if (link_ != nullptr) link_->disconnect(side_);
   }
-  std::byte* memory(int) override { return memory_.data(); }
+  std::byte* memory(int rank) override { return arenas_[static_cast<size_t>(rank)].memory; }
   transfer::KvProducer* producer() override { return producer_.get(); }
   transfer::KvConsumer* consumer() override { return consumer_.get(); }
   void on_block_reuse(BlockId block) override {
-    std::memset(memory_.data() + layout().block_offset(block.value), 0xAB,
-                static_cast<size_t>(layout().blocks.block_bytes()));
+    for (const auto& [memory, layout] : arenas_) {
+      std::memset(memory + layout.block_offset(block.value), 0xAB, static_cast<size_t>(layout.blocks.block_bytes()));
+    }
   }
   void on_slot_reuse(int32_t slot) override {
-    std::memset(memory_.data() + layout().slot_offset(slot), 0xAB, static_cast<size_t>(layout().states.block_bytes()));
+    for (const auto& [memory, layout] : arenas_) {
+      std::memset(memory + layout.slot_offset(slot), 0xAB, static_cast<size_t>(layout.states.block_bytes()));
+    }
   }
 
-  std::unique_ptr<transfer::KvProducer> producer_;
-  std::unique_ptr<transfer::KvConsumer> consumer_;
-
  private:
-  const kv::CacheLayout& layout() const { return request_.ranks[0].layout; }
-
-  const KvHostRequest request_;
-  tensor::Buffer memory_;
+  std::vector<tensor::Buffer> memory_;
+  std::vector<TwinLink::Arena> arenas_;
   const std::shared_ptr<TwinLink> link_;
   const TwinSide side_;
+  std::unique_ptr<transfer::KvProducer> producer_;
+  std::unique_ptr<transfer::KvConsumer> consumer_;
 };
 
 }  // namespace
 
 MakeKvHost make_twin_host(std::shared_ptr<TwinLink> link, TwinSide side) {
-  return [link, side](KvHostRequest request) -> Result<std::unique_ptr<KvHost>> {
-    BATON_CHECK(request.ranks.size() == 1, "the twin serves engines of one rank, not {}", request.ranks.size());
-    const auto layout = request.ranks[0].layout;
-    const auto bytes = static_cast<size_t>(layout.data_bytes());
-    BATON_TRY_ASSIGN(auto memory, tensor::Buffer::allocate(bytes));
-    auto host = std::make_unique<TwinHost>(request, std::move(memory), link, side);
-    if (link != nullptr) link->connect(side, host->memory(0), layout, request.wake);
-    if (side == TwinSide::kProducer) host->producer_ = std::make_unique<TwinProducer>(link);
-    if (side == TwinSide::kConsumer) host->consumer_ = std::make_unique<TwinConsumer>(link);
-    return host;
+  return [link, side](const KvHostRequest& request) -> Result<std::unique_ptr<KvHost>> {
+    std::vector<tensor::Buffer> memory;
+    for (const auto& rank : request.ranks) {
+      BATON_TRY_ASSIGN(auto arena, tensor::Buffer::allocate(static_cast<size_t>(rank.layout.data_bytes())));
+      memory.push_back(std::move(arena));
+    }
+    return std::make_unique<TwinHost>(std::move(memory), request, link, side);
   };
 }
 
-void TwinLink::connect(TwinSide side, std::byte* memory, const kv::CacheLayout& layout, transfer::WakeEngine wake) {
+void TwinLink::connect(TwinSide side, std::vector<Arena> ranks, int context_size, transfer::WakeEngine wake) {
   std::lock_guard lock(mutex_);
+  context_size_ = context_size;
   if (side == TwinSide::kProducer) {
-    source_ = {memory, layout};
+    source_ = std::move(ranks);
     wake_producer_ = std::move(wake);
   } else {
-    target_ = {memory, layout};
+    target_ = std::move(ranks);
     wake_consumer_ = std::move(wake);
   }
 }

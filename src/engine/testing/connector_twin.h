@@ -26,7 +26,13 @@ class TwinLink {
   // Pulls complete only when deliver() is called.
   bool manual = false;
 
-  void connect(TwinSide side, std::byte* memory, const kv::CacheLayout& layout, transfer::WakeEngine wake);
+  // Arenas of the ranks of a side, over which a sequence's positions are spread context_size-fold. Both sides are the
+  // same grid.
+  struct Arena {
+    std::byte* memory = nullptr;
+    kv::CacheLayout layout;
+  };
+  void connect(TwinSide side, std::vector<Arena> ranks, int context_size, transfer::WakeEngine wake);
   void disconnect(TwinSide side);
   void deliver();
   // Ends every lease: the producer's offers come back released.
@@ -56,11 +62,8 @@ class TwinLink {
   std::vector<std::string> released_;
   std::deque<Waiting> waiting_;
   std::vector<transfer::PullResult> completed_;
-  struct End {
-    std::byte* memory = nullptr;
-    kv::CacheLayout layout;
-  };
-  End source_, target_;
+  std::vector<Arena> source_, target_;  // by rank
+  int context_size_ = 1;
   transfer::WakeEngine wake_producer_, wake_consumer_;
 };
 

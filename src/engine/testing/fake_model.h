@@ -4,6 +4,10 @@
 // position or KV of another request gives other tokens. With state layers the logits also depend on a chain of hashes
 // over the tokens, kept in the sequence's slot: a wrong or stale slot, one that was not restored, or a token taken
 // twice shows in the same way. Rows are independent, as the exactness contract asks.
+//
+// It is a model of ranks, too: layers are cut over stages, heads and the vocabulary's columns over a team, positions
+// over context ranks. What a rank can't see it gets as a real one does, so that every grid gives the tokens of one
+// rank.
 #pragma once
 
 #include <atomic>
@@ -24,6 +28,7 @@ struct FakeModelOptions {
   int state_layers = 0;
   int state_heads = 2;
   int64_t throw_at_step = -1;  // the model dies at this step
+  int throw_at_rank = -1;      // only this rank of its replica; -1: all
   int64_t nan_at_token = -1;   // a context that ends in this token gives logits that are not numbers
   // Counts forward calls, where a test wants to know.
   std::shared_ptr<std::atomic<int64_t>> steps;
@@ -32,6 +37,6 @@ struct FakeModelOptions {
   int64_t hold_from_step = 0;
 };
 
-std::unique_ptr<models::Model> make_fake_model(FakeModelOptions options = {});
+std::unique_ptr<models::Model> make_fake_model(FakeModelOptions options = {}, models::RankSetup rank = {});
 
 }  // namespace baton::engine::testing

@@ -17,12 +17,32 @@ constexpr auto kPatience = std::chrono::seconds(10);
 
 Harness::Harness(Options options) : pool_({.threads = options.threads, .spin_us = 0}) {
   set_log_level(LogLevel::kError);
-  auto model = options.make_model ? options.make_model(pool_) : make_fake_model(options.model);
-  auto engine =
-      make_engine(options.config, std::move(model),
-                  {.pool = &pool_, .make_kv_host = make_twin_host(options.link, options.side), .metrics = &metrics_});
+  engine_ = build(options);
+}
+
+std::unique_ptr<Engine> Harness::build(Options& options) {
+  EngineDependencies dependencies{.pool = &pool_,
+                                  .make_kv_host = make_twin_host(options.link, options.side),
+                                  .metrics = &metrics_,
+                                  .members = options.members,
+                                  .replicas = options.replicas};
+  std::unique_ptr<RankSet> ranks;
+  if (options.grid) {
+    auto make_rank = options.make_rank;
+    if (!make_rank) {
+      make_rank = [&](const models::RankSetup& rank, ComputePool&) -> Result<std::unique_ptr<models::Model>> {
+        return make_fake_model(options.model, rank);
+      };
+    }
+    auto loaded = RankSet::load(*options.grid, make_rank);
+    BATON_CHECK(loaded.has_value(), "{}", loaded.error().to_string());
+    ranks = *std::move(loaded);
+  } else {
+    ranks = RankSet::of_one(options.make_model ? options.make_model(pool_) : make_fake_model(options.model), pool_);
+  }
+  auto engine = make_engine(options.config, std::move(ranks), std::move(dependencies));
   BATON_CHECK(engine.has_value(), "{}", engine.error().to_string());
-  engine_ = *std::move(engine);
+  return *std::move(engine);
 }
 
 Harness::~Harness() { engine_.reset(); }

@@ -35,6 +35,11 @@ class Harness {
     FakeModelOptions model;
     // In place of the fake model.
     std::function<std::unique_ptr<models::Model>(ComputePool&)> make_model;
+    // A grid of ranks, of the fake model or of what make_rank gives.
+    std::optional<RankSetOptions> grid;
+    RankSet::MakeModel make_rank;
+    parallel::Mesh* members = nullptr;
+    parallel::Mesh* replicas = nullptr;
     int threads = 1;
     std::shared_ptr<TwinLink> link;
     TwinSide side = TwinSide::kNone;
@@ -63,6 +68,8 @@ class Harness {
 
  private:
   void take(RequestOutput&& output);
+
+  std::unique_ptr<Engine> build(Options& options);
 
   MetricRegistry metrics_;
   ComputePool pool_;

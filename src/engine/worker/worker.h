@@ -1,55 +1,52 @@
-// One rank's compute: turns a step plan into rows for the model, and logits into results. Owned by the engine thread,
-// which is also thread 0 of the compute pool.
+// One rank's compute: a step's rows through its share of the model, over its part of the cache. Owned by the rank's
+// thread, which is also thread 0 of its compute pool.
 #pragma once
 
 #include <cstddef>
-#include <span>
 #include <vector>
 
 #include "base/compute_pool.h"
 #include "base/status.h"
 #include "engine/cache_shape.h"
-#include "engine/sampling/sampler.h"
-#include "engine/scheduler/step_plan.h"
+#include "engine/ranks/rank_step.h"
 #include "models/model.h"
-#include "tensor/buffer.h"
 
 namespace baton::engine {
 
 struct WorkerOptions {
   CacheShape shape;
-  std::byte* kv_memory = nullptr;  // the arena; outlives the worker
+  std::byte* kv_memory = nullptr;  // the rank's arena; outlives the worker
+  kernels::ContextSplit context;
+  std::vector<std::byte*> context_memory;  // [context.size] arenas of the context ranks, in their order
   int max_rows = 0;
   int max_logit_rows = 0;  // sampled and prompt positions of a step together
-  bool hash_logits = false;
+};
+
+// Where a step comes from and goes to. All of it is memory that the ranks of a stage share.
+struct StepBuffers {
+  const float* stage_in = nullptr;  // [stage_in_floats(rows)]; null on the first stage
+  float* stage_out = nullptr;       // [stage_out_floats(rows)]; null on the last stage
+  float* logits = nullptr;          // [logit rows, vocab]; null but on the last stage
 };
 
 class Worker {
  public:
-  // Prepares the model and allocates the logits: max_logit_rows * vocabulary * 4 bytes.
+  // Prepares the model: the ranks of a team call this together.
   static Result<Worker> create(WorkerOptions options, models::Model& model, ComputePool& pool);
 
-  // `states` are the plan's sequences' sampling states, in its order.
-  StepResult execute(const StepPlan& plan, std::span<const SamplingState* const> states);
+  // The ranks of a team call this together, with the same step. A step of no rows does its part of what replicas
+  // exchange. Throws parallel::GroupBroken when a rank of the team has gone.
+  void execute(const RankStep& step, const StepBuffers& buffers);
 
  private:
-  Worker(WorkerOptions options, models::Model& model, ComputePool& pool, tensor::Buffer logits);
-  void lay_out(const StepPlan& plan);
-  void copy_states(const StepPlan& plan);
-  void forward();
+  Worker(WorkerOptions options, models::Model& model, ComputePool& pool);
+  void copy_states(const RankStep& step);
   kernels::CacheView cache_view() const;
-  StepResult sample(const StepPlan& plan, std::span<const SamplingState* const> states);
 
   WorkerOptions options_;
   models::Model* model_;
   ComputePool* pool_;
-  tensor::Buffer logits_;  // [max_logit_rows, vocab] fp32
-  Sampler sampler_;
   std::vector<int64_t> entry_offsets_;  // bytes from a block's start
-
-  // Reused from step to step. [rows] and [sequences].
-  std::vector<int32_t> tokens_, positions_, logit_rows_, block_tables_;
-  std::vector<kernels::SequenceSlice> slices_;
 };
 
 }  // namespace baton::engine

@@ -17,6 +17,7 @@
 #include "models/layers/mlp.h"
 #include "models/layers/moe.h"
 #include "models/model.h"
+#include "models/rank_share.h"
 
 namespace baton::models {
 
@@ -33,6 +34,8 @@ class DeepseekModel : public Model {
   tensor::DType native_cache_dtype() const override { return config_.native_dtype; }
   std::string fingerprint() const override { return fingerprint_; }
   int64_t weight_bytes() const override { return weight_bytes_; }
+  int64_t stage_in_floats(int64_t rows) const override;
+  int64_t stage_out_floats(int64_t rows) const override;
   Result<void> prepare(int max_rows, int max_logit_rows, int threads) override;
   void forward(const ForwardBatch& batch, float* logits, ComputePool& pool) override;
 
@@ -55,22 +58,33 @@ class DeepseekModel : public Model {
   void set_shapes();
 
   void check_batch(const ForwardBatch& batch, const ComputePool& pool) const;
-  void embed(std::span<const int32_t> tokens, float* out, ComputePool& pool) const;
+  const Linear& embedding() const { return embedding_ ? *embedding_ : lm_head_; }
   Result<void> prepare_layers(Scratch& scratch) const;
+  // What crosses a border of stages, before layer `layer`.
+  int banked_blocks(int64_t layer) const;
+  bool selection_crosses(int64_t layer) const;
+  int64_t border_floats(int64_t layer, int64_t rows) const;
+  void enter_stage(Step& step);
+  void leave_stage(Step& step, float* logits);
+  void tap(int64_t layer, const Step& step) const;
   void run_layer(int index, Step& step);
+  void serve_replicas(Step& step);
   void attention(int index, Step& step, float* out);
   void feed_forward(int index, Step& step, float* out);
+  // Of the rank's rows: the residual stream, or a mix of it with the bank.
+  const float* mixed(const std::optional<AttnResWeights>& mix, Step& step) const;
   void set_input(const std::optional<AttnResWeights>& mix, const std::vector<float>& norm, Step& step) const;
   void add_to_residual(Step& step) const;
-  void write_logits(std::span<const int32_t> rows, float* logits, ComputePool& pool);
+  void write_logits(Step& step, float* logits);
 
   DeepseekConfig config_;
+  RankShare share_;
   tensor::Isa isa_ = tensor::Isa::kPortable;
-  std::optional<kernels::PackedMatrix> embedding_;  // absent: the head's matrix
-  kernels::PackedMatrix lm_head_;
+  std::optional<Linear> embedding_;  // by vocabulary; absent: the head's matrix
+  Linear lm_head_;                   // on the last stage
   std::vector<float> final_norm_;
   std::optional<AttnResWeights> final_residual_;
-  std::vector<Layer> layers_;
+  std::vector<Layer> layers_;  // of the stage
   KdaLayerShape kda_shape_;
   MoeShape moe_shape_;       // its activation is every feed-forward block's
   std::vector<float> rope_;  // rope_table; empty without rotary positions

@@ -14,12 +14,14 @@ struct GatedActivation {
   Kind kind = Kind::kSilu;
   kernels::SituBounds bounds;  // kSitu
 
-  // gate = act(gate, up); both [rows, features], dense.
-  void apply(float* gate, const float* up, int64_t rows, int64_t features, tensor::Isa isa, ComputePool& pool) const {
+  // y = act(gate, up); gate and up [rows, features], dense; rows of y y_stride apart. y may be gate.
+  void apply(const float* gate, const float* up, float* y, int64_t y_stride, int64_t rows, int64_t features,
+             tensor::Isa isa, ComputePool& pool) const {
+    if (features == 0) return;
     if (kind == Kind::kSilu) {
-      kernels::silu_mul(gate, features, up, features, gate, features, rows, features, isa, pool);
+      kernels::silu_mul(gate, features, up, features, y, y_stride, rows, features, isa, pool);
     } else {
-      kernels::situ_mul(gate, features, up, features, bounds, gate, features, rows, features, isa, pool);
+      kernels::situ_mul(gate, features, up, features, bounds, y, y_stride, rows, features, isa, pool);
     }
   }
 };

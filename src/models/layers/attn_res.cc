@@ -59,10 +59,10 @@ void AttnResBank::mix(const AttnResWeights& weights, const float* prefix, float 
                        pool);
 }
 
-void AttnResBank::pack(const float* prefix, float* out, ComputePool& pool) const {
-  pool.parallel_for(rows_, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      float* to = out + r * (1 + count_) * hidden_;
+void AttnResBank::pack(const float* prefix, int64_t first, int64_t rows, float* out, ComputePool& pool) const {
+  pool.parallel_for(rows, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t r = first + begin; r < first + end; ++r) {
+      float* to = out + (r - first) * (1 + count_) * hidden_;
       std::copy_n(prefix + r * hidden_, hidden_, to);
       std::copy_n(block(r, 0), count_ * hidden_, to + hidden_);
     }

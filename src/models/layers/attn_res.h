@@ -38,7 +38,9 @@ class AttnResBank {
 
   // What crosses to the next stage: [rows, 1 + count, hidden], the prefix, then the bank, oldest first.
   int64_t packed_floats() const { return rows_ * (1 + count_) * hidden_; }
-  void pack(const float* prefix, float* out, ComputePool& pool) const;
+  void pack(const float* prefix, float* out, ComputePool& pool) const { pack(prefix, 0, rows_, out, pool); }
+  // The same of rows [first, first + rows) alone; out: theirs.
+  void pack(const float* prefix, int64_t first, int64_t rows, float* out, ComputePool& pool) const;
   // Takes over rows and count blocks from `packed`, and the prefix into prefix [rows, hidden].
   void unpack(const float* packed, int64_t rows, int count, float* prefix, ComputePool& pool);
 

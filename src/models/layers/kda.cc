@@ -8,7 +8,7 @@ namespace baton::models {
 namespace {
 
 // Everything that reads the layer's input, which `input` holds; then what reads the low-rank parts.
-void project(const KdaWeights& weights, const KdaStep& step, KdaScratch& scratch, QuantizedInput& input,
+void project(const KdaWeights& weights, const KdaStep& step, TeamStep& team, KdaScratch& scratch, QuantizedInput& input,
              ComputePool& pool) {
   const kernels::KdaShape& heads = step.shape.heads;
   const int64_t keys = heads.key_features(), values = heads.value_features(), stride = 2 * keys + values;
@@ -21,17 +21,18 @@ void project(const KdaWeights& weights, const KdaStep& step, KdaScratch& scratch
     weights.gate_a->apply(input, scratch.gate_low(), step.shape.gate_rank, pool);
   else
     weights.gate.apply(input, scratch.gate(), values, pool);
+  team.gathered();
 
-  input.set(scratch.decay_low(), step.rows, step.shape.decay_rank);
+  input.set(scratch.decay_low(), team.rows(), step.shape.decay_rank);
   weights.f_b.apply(input, scratch.decay(), keys, pool);
   if (!weights.gate_a) return;
-  input.set(scratch.gate_low(), step.rows, step.shape.gate_rank);
+  input.set(scratch.gate_low(), team.rows(), step.shape.gate_rank);
   weights.gate.apply(input, scratch.gate(), values, pool);
 }
 
 }  // namespace
 
-Result<KdaScratch> KdaScratch::allocate(const KdaLayerShape& shape, int64_t max_rows) {
+Result<KdaScratch> KdaScratch::allocate(const KdaLayerShape& shape, int64_t max_rows, parallel::Group group) {
   BATON_TRY(kernels::check_kda_shape(shape.heads));
   KdaScratch scratch;
   const auto bytes = [&](int64_t features) { return static_cast<size_t>(max_rows * features) * sizeof(float); };
@@ -40,17 +41,19 @@ Result<KdaScratch> KdaScratch::allocate(const KdaLayerShape& shape, int64_t max_
   BATON_TRY_ASSIGN(scratch.decay_, tensor::Buffer::allocate(bytes(keys)));
   BATON_TRY_ASSIGN(scratch.gate_, tensor::Buffer::allocate(bytes(values)));
   BATON_TRY_ASSIGN(scratch.beta_, tensor::Buffer::allocate(bytes(shape.heads.heads)));
-  BATON_TRY_ASSIGN(scratch.decay_low_, tensor::Buffer::allocate(bytes(shape.decay_rank)));
-  BATON_TRY_ASSIGN(scratch.gate_low_, tensor::Buffer::allocate(bytes(std::max<int64_t>(shape.gate_rank, 1))));
-  BATON_TRY_ASSIGN(scratch.heads_out_, tensor::Buffer::allocate(bytes(values)));
+  BATON_TRY_ASSIGN(scratch.decay_low_, group.share(bytes(shape.decay_rank)));
+  BATON_TRY_ASSIGN(scratch.gate_low_, group.share(bytes(std::max<int64_t>(shape.gate_rank, 1))));
+  BATON_TRY_ASSIGN(scratch.heads_out_, group.share(bytes(shape.total_values())));
   return scratch;
 }
 
-void kda_forward(const KdaWeights& weights, const KdaStep& step, KdaScratch& scratch, QuantizedInput& input, float* y,
-                 ComputePool& pool) {
+void kda_forward(const KdaWeights& weights, const KdaStep& step, TeamStep& team, KdaScratch& scratch,
+                 QuantizedInput& input, float* y, int64_t hidden, ComputePool& pool) {
   const kernels::KdaShape& heads = step.shape.heads;
   const int64_t keys = heads.key_features(), values = heads.value_features(), stride = 2 * keys + values;
-  project(weights, step, scratch, input, pool);
+  const int64_t total = step.shape.total_values();
+  float* out = scratch.heads_out() + int64_t{step.shape.first_head} * heads.value_dim;
+  project(weights, step, team, scratch, input, pool);
   kernels::kda({.shape = heads,
                 .decay = step.shape.decay,
                 .lower_bound = step.shape.lower_bound,
@@ -71,14 +74,16 @@ void kda_forward(const KdaWeights& weights, const KdaStep& step, KdaScratch& scr
                 .dt_bias = weights.dt_bias.data(),
                 .a_log = weights.a_log.data(),
                 .state = step.state,
-                .out = scratch.heads_out(),
-                .out_stride = values,
+                .out = out,
+                .out_stride = total,
                 .isa = step.isa},
                step.slices, pool);
-  kernels::gated_rms_norm(scratch.heads_out(), values, weights.o_norm.data(), step.shape.norm_eps, scratch.gate(),
-                          values, scratch.heads_out(), values, step.rows, heads.heads, heads.value_dim, step.isa, pool);
-  input.set(scratch.heads_out(), step.rows, values);
-  weights.o.apply(input, y, weights.o.out_features(), pool);
+  kernels::gated_rms_norm(out, total, weights.o_norm.data(), step.shape.norm_eps, scratch.gate(), values, out, total,
+                          team.rows(), heads.heads, heads.value_dim, step.isa, pool);
+  team.gathered();
+  input.set(scratch.heads_out(), team.rows(), total);
+  weights.o.apply(input, y, hidden, pool);
+  team.gathered();
 }
 
 }  // namespace baton::models

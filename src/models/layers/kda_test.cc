@@ -73,14 +73,14 @@ struct Layer {
     auto input = *QuantizedInput::allocate(rows, shape.heads.value_features());
     std::vector<float> y(x.size(), -9);
     input.set(x.data(), rows, kHidden);
+    TeamStep team({}, rows);
     kda_forward(
         weights,
         {.shape = shape,
-         .rows = rows,
          .slices = slices,
          .state = {.base = state.bytes.data(), .slot_stride = slot_bytes(), .head_stride = shape.state_head_bytes()},
          .isa = isa},
-        scratch, input, y.data(), pool);
+        team, scratch, input, y.data(), kHidden, pool);
     return y;
   }
 };

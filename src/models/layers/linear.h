@@ -1,6 +1,8 @@
-// A weight matrix with its bias, and the input that several of them share.
+// A weight matrix (a rank's part of it) with its bias, and the input that several of them share.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/compute_pool.h"
@@ -40,17 +42,35 @@ class QuantizedInput {
   bool fresh_ = false;
 };
 
+// A matrix, or the consecutive outputs of one that a rank holds; possibly none.
 struct Linear {
   kernels::PackedMatrix weight;
-  std::vector<float> bias;  // [out], or empty
+  std::vector<float> bias;  // [outputs held], or empty
+  int64_t first = 0;        // of the outputs held, among the whole matrix's
 
   int64_t out_features() const { return weight.spec().out_features; }
-  // y: [rows, out_features] with row stride y_stride.
+  // y: [rows, ...] with row stride y_stride; the outputs held are written from column `first` on.
   void apply(QuantizedInput& x, float* y, int64_t y_stride, ComputePool& pool) const {
+    apply_held(x, y + first, y_stride, pool);
+  }
+  // The same from column 0 on.
+  void apply_held(QuantizedInput& x, float* y, int64_t y_stride, ComputePool& pool) const {
     const kernels::MatmulSpec& spec = weight.spec();
+    if (spec.out_features == 0) return;
     kernels::matmul(weight, x.as(kernels::activation_format(spec.dtype), spec.isa, pool, weight.static_quant()),
                     bias.empty() ? nullptr : bias.data(), y, y_stride, pool);
   }
 };
+
+// The rows of those tokens that `table`, outputs of an embedding by vocabulary, holds: into y [tokens, hidden].
+inline void embed_tokens(const Linear& table, std::span<const int32_t> tokens, float* y, int64_t hidden,
+                         ComputePool& pool) {
+  const int64_t first = table.first, end = first + table.out_features();
+  pool.parallel_for(std::ssize(tokens), 1, [&](int64_t from, int64_t to) {
+    for (int64_t i = from; i < to; ++i) {
+      if (first <= tokens[i] && tokens[i] < end) kernels::unpack_row(table.weight, tokens[i] - first, y + i * hidden);
+    }
+  });
+}
 
 }  // namespace baton::models

@@ -18,12 +18,15 @@
 #include "base/compute_pool.h"
 #include "kernels/kv_view.h"
 #include "models/deepseek/deepseek_config.h"
+#include "models/layers/context_lanes.h"
 #include "models/layers/indexer.h"
 #include "models/layers/linear.h"
+#include "models/layers/team.h"
 #include "tensor/buffer.h"
 
 namespace baton::models {
 
+// q_b, the heads' matrices and the gate: of the rank's heads. q_a, kv_a and o: some of their outputs.
 struct MlaWeights {
   std::optional<Linear> q_a;
   std::vector<float> q_a_norm;
@@ -38,7 +41,7 @@ struct MlaWeights {
 
 struct MlaStep {
   const MlaConfig& config;
-  int64_t rows = 0;
+  parallel::Share heads;               // the rank's
   const int32_t* positions = nullptr;  // [rows]
   const float* cos_sin = nullptr;      // rope_table; unused without rotary positions
   std::span<const kernels::SequenceSlice> slices;
@@ -49,35 +52,37 @@ struct MlaStep {
   const IndexerConfig* indexer_config = nullptr;
   kernels::TokenCacheView index_cache;
   IndexSelection* selection = nullptr;
+  parallel::RankPlace place;
   tensor::Isa isa = tensor::Isa::kPortable;
 };
 
 // Shared by all layers; sized once.
 class MlaScratch {
  public:
-  static Result<MlaScratch> allocate(const MlaConfig& config, int64_t max_rows, int threads);
+  // The same call on each rank of the team; heads: how many this rank has.
+  static Result<MlaScratch> allocate(const MlaConfig& config, int64_t heads, int64_t max_rows, int threads,
+                                     parallel::Group group = {}, const parallel::RankPlace& place = {});
 
  private:
-  friend void mla_forward(const MlaWeights&, const MlaStep&, MlaScratch&, QuantizedInput&, float*, ComputePool&);
-  void make_queries(const MlaWeights& weights, const MlaStep& step, QuantizedInput& input, ComputePool& pool);
-  void store_latents(const MlaWeights& weights, const MlaStep& step, QuantizedInput& input, ComputePool& pool);
-  void absorb(const MlaWeights& weights, const MlaStep& step, ComputePool& pool);
-  void attend(const MlaWeights& weights, const MlaStep& step, ComputePool& pool);
+  friend class MlaForward;
 
   QuantizedInput inner_;             // of cq, then of the heads' outputs
   kernels::ActivationBuffer heads_;  // of one matrix per head
-  // [rows, ...]
-  tensor::Buffer cq_;                // q_lora
-  tensor::Buffer q_, nope_;          // heads x (nope | rope); heads x nope
-  tensor::Buffer kv_;                // latent | rotary key
-  tensor::Buffer absorbed_;          // heads x (rank | rope)
-  tensor::Buffer latents_;           // heads x rank
-  tensor::Buffer heads_out_, gate_;  // heads x value
+  // [rows, ...], of the team:
+  TeamRows cq_, kv_;                           // q_lora; latent | rotary key
+  std::shared_ptr<tensor::Buffer> heads_out_;  // all heads x value
+  // of the rank's heads:
+  tensor::Buffer q_, nope_;  // heads x (nope | rope); heads x nope
+  tensor::Buffer absorbed_;  // heads x (rank | rope)
+  tensor::Buffer latents_;   // heads x rank
+  tensor::Buffer gate_;      // heads x value
   tensor::Buffer attention_;
+  ContextLanes lanes_;
 };
 
-// x: the layer's normed input, already set in `input`; y: [rows, hidden]. Writes the step's latents (and index keys).
-void mla_forward(const MlaWeights& weights, const MlaStep& step, MlaScratch& scratch, QuantizedInput& input, float* y,
-                 ComputePool& pool);
+// x: the layer's normed input, already set in `input`; y: [rows, hidden] of the team, of which all columns are there on
+// return. Writes the step's latents (and index keys).
+void mla_forward(const MlaWeights& weights, const MlaStep& step, TeamStep& team, MlaScratch& scratch,
+                 QuantizedInput& input, float* y, int64_t hidden, ComputePool& pool);
 
 }  // namespace baton::models

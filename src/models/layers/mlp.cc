@@ -2,14 +2,41 @@
 
 namespace baton::models {
 
-void mlp_forward(const MlpWeights& weights, int64_t rows, MlpScratch& scratch, QuantizedInput& input, float* y,
-                 tensor::Isa isa, ComputePool& pool, const GatedActivation& activation) {
-  const int64_t features = weights.gate.out_features();
-  weights.gate.apply(input, scratch.gate(), features, pool);
-  weights.up.apply(input, scratch.up(), features, pool);
-  activation.apply(scratch.gate(), scratch.up(), rows, features, isa, pool);
-  input.set(scratch.gate(), rows, features);
-  weights.down.apply(input, y, weights.down.out_features(), pool);
+Result<MlpScratch> MlpScratch::allocate(int64_t max_rows, int64_t intermediate, parallel::Group group) {
+  MlpScratch scratch;
+  scratch.features_ = intermediate;
+  const auto bytes = [&](int64_t features) { return static_cast<size_t>(max_rows * features) * sizeof(float); };
+  const int64_t own = TeamStep::columns_of(intermediate, group).count();
+  BATON_TRY_ASSIGN(scratch.gate_, tensor::Buffer::allocate(bytes(own)));
+  BATON_TRY_ASSIGN(scratch.up_, tensor::Buffer::allocate(bytes(own)));
+  if (group.size() > 1) {
+    BATON_TRY_ASSIGN(scratch.activated_, group.share(bytes(intermediate)));
+  }
+  return scratch;
+}
+
+void mlp_activate(const MlpWeights& weights, const TeamStep& team, MlpScratch& scratch, QuantizedInput& input,
+                  tensor::Isa isa, ComputePool& pool, const GatedActivation& activation) {
+  const int64_t own = weights.gate.out_features(), first = team.columns(scratch.features_).begin;
+  auto* gate = scratch.gate_.as<float>();
+  auto* up = scratch.up_.as<float>();
+  weights.gate.apply(input, gate, own, pool);
+  weights.up.apply(input, up, own, pool);
+  activation.apply(gate, up, scratch.activated() + first, scratch.features_, team.rows(), own, isa, pool);
+}
+
+void mlp_finish(const MlpWeights& weights, const TeamStep& team, MlpScratch& scratch, QuantizedInput& input, float* y,
+                int64_t y_stride, ComputePool& pool) {
+  input.set(scratch.activated(), team.rows(), scratch.features_);
+  weights.down.apply(input, y, y_stride, pool);
+}
+
+void mlp_forward(const MlpWeights& weights, TeamStep& team, MlpScratch& scratch, QuantizedInput& input, float* y,
+                 int64_t hidden, tensor::Isa isa, ComputePool& pool, const GatedActivation& activation) {
+  mlp_activate(weights, team, scratch, input, isa, pool, activation);
+  team.gathered();
+  mlp_finish(weights, team, scratch, input, y, hidden, pool);
+  team.gathered();
 }
 
 }  // namespace baton::models

@@ -80,7 +80,8 @@ struct Layer {
     // Twice: nothing of a call may be left over for the next.
     for (int i = 0; i < 2; ++i) {
       input.set(x.data(), rows, kHidden);
-      moe_forward(weights, {.shape = shape, .rows = rows, .x = x.data(), .isa = isa}, scratch, input, y.data(), pool);
+      TeamStep team({}, rows);
+      moe_forward(weights, {.shape = shape, .x = x.data(), .isa = isa}, team, scratch, input, y.data(), pool);
     }
     return y;
   }

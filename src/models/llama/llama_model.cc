@@ -8,9 +8,17 @@
 namespace baton::models {
 
 CacheNeeds LlamaModel::cache_needs() const {
-  const kernels::PagedEntry layer = {
-      .kind = kernels::PagedKind::kKeysValues, .heads = config_.attention.kv_heads, .dim = config_.attention.head_dim};
-  return {.paged = std::vector(static_cast<size_t>(config_.layers), layer)};
+  const kernels::PagedEntry entry = {.kind = kernels::PagedKind::kKeysValues,
+                                     .heads = static_cast<int>(heads_.kv.count()),
+                                     .dim = config_.attention.head_dim};
+  CacheNeeds needs;
+  for (int64_t i = share_.layers().begin; i < share_.layers().end; ++i) {
+    needs.paged.push_back(entry);
+    needs.parts.push_back({.index = static_cast<int>(i),
+                           .first_head = static_cast<int>(heads_.kv.begin),
+                           .total_heads = config_.attention.kv_heads});
+  }
+  return needs;
 }
 
 Result<void> LlamaModel::prepare(int max_rows, int max_logit_rows, int threads) {
@@ -18,16 +26,21 @@ Result<void> LlamaModel::prepare(int max_rows, int max_logit_rows, int threads) 
     return fail(Code::kInvalidArgument, "a step needs at least one row, one logit row and one thread; got {}, {}, {}",
                 max_rows, max_logit_rows, threads);
   }
-  Scratch scratch{.max_rows = max_rows, .max_logit_rows = max_logit_rows, .threads = threads};
-  const auto row_bytes = static_cast<size_t>(config_.hidden) * sizeof(float);
-  BATON_TRY_ASSIGN(scratch.residual, tensor::Buffer::allocate(max_rows * row_bytes));
-  BATON_TRY_ASSIGN(scratch.normed, tensor::Buffer::allocate(max_rows * row_bytes));
-  BATON_TRY_ASSIGN(scratch.delta, tensor::Buffer::allocate(max_rows * row_bytes));
-  BATON_TRY_ASSIGN(scratch.logit_rows, tensor::Buffer::allocate(max_logit_rows * row_bytes));
+  const parallel::Group& group = share_.group();
+  Scratch scratch;
+  scratch.max_rows = max_rows;
+  scratch.max_logit_rows = max_logit_rows;
+  scratch.threads = threads;
+  const auto bytes = [&](int64_t rows) { return static_cast<size_t>(rows * config_.hidden) * sizeof(float); };
+  BATON_TRY_ASSIGN(scratch.residual, tensor::Buffer::allocate(bytes(TeamStep::mine_max(group, max_rows))));
+  BATON_TRY_ASSIGN(scratch.delta, parallel::Group(group).share(bytes(max_rows)));
+  BATON_TRY_ASSIGN(scratch.normed, TeamRows::allocate(group, max_rows, config_.hidden));
+  BATON_TRY_ASSIGN(scratch.logit_rows, TeamRows::allocate(group, max_logit_rows, config_.hidden));
   const int64_t widest = std::max({config_.hidden, config_.intermediate, config_.attention.q_features()});
   BATON_TRY_ASSIGN(scratch.input, QuantizedInput::allocate(std::max(max_rows, max_logit_rows), widest));
-  BATON_TRY_ASSIGN(scratch.attention, GqaScratch::allocate(config_.attention, max_rows, threads));
-  BATON_TRY_ASSIGN(scratch.mlp, MlpScratch::allocate(max_rows, config_.intermediate));
+  BATON_TRY_ASSIGN(scratch.attention,
+                   GqaScratch::allocate(config_.attention, heads_, max_rows, threads, group, share_.place()));
+  BATON_TRY_ASSIGN(scratch.mlp, MlpScratch::allocate(max_rows, config_.intermediate, group));
   scratch_ = std::move(scratch);
   return {};
 }
@@ -38,6 +51,9 @@ void LlamaModel::check_batch(const ForwardBatch& batch, const ComputePool& pool)
               "rows={} positions={} logit_rows={} threads={} prepared for {} {} {}", batch.tokens.size(),
               batch.positions.size(), batch.logit_rows.size(), pool.threads(), scratch_.max_rows,
               scratch_.max_logit_rows, scratch_.threads);
+  BATON_CHECK(
+      (share_.first_stage() || batch.stage_in != nullptr) && (share_.last_stage() || batch.stage_out != nullptr),
+      "stage {} without its ends", share_.place().stage);
   for (size_t i = 0; i < batch.tokens.size(); ++i) {
     BATON_CHECK(batch.tokens[i] >= 0 && batch.tokens[i] < config_.vocab, "token {}", batch.tokens[i]);
     BATON_CHECK(batch.positions[i] >= 0 && batch.positions[i] < config_.max_positions, "position {}",
@@ -45,58 +61,101 @@ void LlamaModel::check_batch(const ForwardBatch& batch, const ComputePool& pool)
   }
 }
 
-void LlamaModel::embed(std::span<const int32_t> tokens, float* out, ComputePool& pool) const {
-  pool.parallel_for(std::ssize(tokens), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) kernels::unpack_row(embedding(), tokens[i], out + i * config_.hidden);
-  });
+void LlamaModel::begin_residual(const ForwardBatch& batch, TeamStep& team, ComputePool& pool) {
+  const parallel::Share mine = team.mine();
+  const int64_t hidden = config_.hidden;
+  const float* from = batch.stage_in;
+  if (share_.first_stage()) {
+    float* all = scratch_.delta->as<float>();
+    embed_tokens(embedding(), batch.tokens, all, hidden, pool);
+    team.gathered();
+    from = all;
+  }
+  std::copy_n(from + mine.begin * hidden, mine.count() * hidden, scratch_.residual.as<float>());
+}
+
+// The rank's rows of residual += delta, and of its norm, which is the input of what follows.
+void LlamaModel::add_norm(const std::vector<float>& weight, TeamStep& team, ComputePool& pool) {
+  const parallel::Share mine = team.mine();
+  const int64_t hidden = config_.hidden;
+  float* normed = scratch_.normed.made(team);
+  kernels::add_rms_norm(scratch_.residual.as<float>(), scratch_.delta->as<float>() + mine.begin * hidden, weight.data(),
+                        config_.rms_epsilon, normed + mine.begin * hidden, mine.count(), hidden, isa_, pool);
+  team.rows_made();
+  scratch_.input.set(normed, team.rows(), hidden);
+}
+
+void LlamaModel::tap(const ForwardBatch& batch, int64_t layer, const TeamStep& team) const {
+  if (batch.taps.empty() || batch.taps[static_cast<size_t>(layer)] == nullptr) return;
+  const parallel::Share rows = team.cut();
+  // Few rows: each rank has all of them.
+  const int64_t first = team.mine().begin, hidden = config_.hidden;
+  float* to = batch.taps[static_cast<size_t>(layer)] + rows.begin * hidden;
+  const float* residual = scratch_.residual.as<float>() + (rows.begin - first) * hidden;
+  std::copy_n(residual, rows.count() * hidden, to);
 }
 
 void LlamaModel::forward(const ForwardBatch& batch, float* logits, ComputePool& pool) {
   check_batch(batch, pool);
-  const int64_t rows = std::ssize(batch.tokens);
-  if (rows == 0) return;
+  TeamStep team(share_.group(), std::ssize(batch.tokens));
+  if (team.rows() == 0) return;
+  const int64_t hidden = config_.hidden;
   float* residual = scratch_.residual.as<float>();
-  float* normed = scratch_.normed.as<float>();
-  float* delta = scratch_.delta.as<float>();
-  const auto add_norm = [&](const std::vector<float>& weight) {
-    kernels::add_rms_norm(residual, delta, weight.data(), config_.rms_epsilon, normed, rows, config_.hidden, isa_,
-                          pool);
-    scratch_.input.set(normed, rows, config_.hidden);
-  };
+  float* normed = scratch_.normed.made(team);
+  float* delta = scratch_.delta->as<float>();
 
-  embed(batch.tokens, residual, pool);
-  kernels::rms_norm(residual, config_.hidden, layers_[0].attention_norm.data(), config_.rms_epsilon, normed,
-                    config_.hidden, rows, config_.hidden, isa_, pool);
-  scratch_.input.set(normed, rows, config_.hidden);
-  for (int i = 0; i < config_.layers; ++i) {
+  begin_residual(batch, team, pool);
+  const parallel::Share mine = team.mine();
+  kernels::rms_norm(residual, hidden, layers_[0].attention_norm.data(), config_.rms_epsilon,
+                    normed + mine.begin * hidden, hidden, mine.count(), hidden, isa_, pool);
+  team.rows_made();
+  scratch_.input.set(normed, team.rows(), hidden);
+  for (size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
     gqa_forward(layer.attention,
                 {.shape = config_.attention,
-                 .rows = rows,
+                 .heads = heads_,
                  .positions = batch.positions.data(),
                  .cos_sin = rope_.data(),
                  .slices = batch.slices,
-                 .cache = batch.cache.keys_values(i),
+                 .cache = batch.cache.keys_values(static_cast<int>(i)),
                  .isa = isa_},
-                scratch_.attention, scratch_.input, delta, pool);
-    add_norm(layer.mlp_norm);
-    mlp_forward(layer.mlp, rows, scratch_.mlp, scratch_.input, delta, isa_, pool);
-    add_norm(i + 1 < config_.layers ? layers_[i + 1].attention_norm : final_norm_);
+                team, scratch_.attention, scratch_.input, delta, hidden, pool);
+    add_norm(layer.mlp_norm, team, pool);
+    mlp_forward(layer.mlp, team, scratch_.mlp, scratch_.input, delta, hidden, isa_, pool);
+    if (i + 1 < layers_.size()) {
+      add_norm(layers_[i + 1].attention_norm, team, pool);
+    } else {
+      kernels::add(delta + mine.begin * hidden, hidden, residual, hidden, mine.count(), hidden, isa_, pool);
+    }
+    tap(batch, share_.layers().begin + static_cast<int64_t>(i), team);
   }
-  write_logits(batch.logit_rows, logits, pool);
+  leave_stage(batch, team, logits, pool);
+  team.gathered();
 }
 
-void LlamaModel::write_logits(std::span<const int32_t> rows, float* logits, ComputePool& pool) {
-  if (rows.empty()) return;
-  float* wanted = scratch_.logit_rows.as<float>();
-  const float* normed = scratch_.normed.as<float>();
-  for (size_t i = 0; i < rows.size(); ++i) {
-    std::copy_n(normed + rows[i] * config_.hidden, config_.hidden, wanted + static_cast<int64_t>(i) * config_.hidden);
+void LlamaModel::leave_stage(const ForwardBatch& batch, TeamStep& team, float* logits, ComputePool& pool) {
+  const int64_t hidden = config_.hidden;
+  const parallel::Share mine = team.mine(), cut = team.cut();
+  const float* residual = scratch_.residual.as<float>();
+  if (!share_.last_stage()) {
+    std::copy_n(residual + (cut.begin - mine.begin) * hidden, cut.count() * hidden,
+                batch.stage_out + cut.begin * hidden);
+    return;
   }
-  scratch_.input.set(wanted, std::ssize(rows), config_.hidden);
-  const kernels::MatmulSpec& spec = lm_head_.spec();
-  kernels::matmul(lm_head_, scratch_.input.as(kernels::activation_format(spec.dtype), isa_, pool), nullptr, logits,
-                  config_.vocab, pool);
+  const auto rows = batch.logit_rows;
+  if (rows.empty()) return;
+  float* wanted = scratch_.logit_rows.made(team);
+  const parallel::Share some = rows_within(rows, mine);
+  for (int64_t i = some.begin; i < some.end; ++i) {
+    std::copy_n(residual + (rows[i] - mine.begin) * hidden, hidden, wanted + i * hidden);
+  }
+  float* own = wanted + some.begin * hidden;
+  kernels::rms_norm(own, hidden, final_norm_.data(), config_.rms_epsilon, own, hidden, some.count(), hidden, isa_,
+                    pool);
+  team.rows_made();
+  scratch_.input.set(wanted, std::ssize(rows), hidden);
+  lm_head_.apply(scratch_.input, logits, config_.vocab, pool);
 }
 
 }  // namespace baton::models

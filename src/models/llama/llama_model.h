@@ -13,6 +13,7 @@
 #include "models/layers/mlp.h"
 #include "models/llama/llama_config.h"
 #include "models/model.h"
+#include "models/rank_share.h"
 
 namespace baton::models {
 
@@ -27,6 +28,8 @@ class LlamaModel : public Model {
   tensor::DType native_cache_dtype() const override { return config_.native_dtype; }
   std::string fingerprint() const override { return fingerprint_; }
   int64_t weight_bytes() const override { return weight_bytes_; }
+  int64_t stage_in_floats(int64_t rows) const override { return share_.first_stage() ? 0 : rows * config_.hidden; }
+  int64_t stage_out_floats(int64_t rows) const override { return share_.last_stage() ? 0 : rows * config_.hidden; }
   Result<void> prepare(int max_rows, int max_logit_rows, int threads) override;
   void forward(const ForwardBatch& batch, float* logits, ComputePool& pool) override;
 
@@ -38,25 +41,32 @@ class LlamaModel : public Model {
   };
   struct Scratch {
     int max_rows = 0, max_logit_rows = 0, threads = 0;
-    tensor::Buffer residual, normed, delta, logit_rows;  // [rows, hidden]
+    tensor::Buffer residual;                // [rows of the rank, hidden]
+    std::shared_ptr<tensor::Buffer> delta;  // [rows, hidden], of the team
+    TeamRows normed, logit_rows;            // [rows, hidden]
     QuantizedInput input;
     GqaScratch attention;
     MlpScratch mlp;
   };
   class Loader;
 
-  const kernels::PackedMatrix& embedding() const { return embedding_ ? *embedding_ : lm_head_; }
-  void embed(std::span<const int32_t> tokens, float* out, ComputePool& pool) const;
+  const Linear& embedding() const { return embedding_ ? *embedding_ : lm_head_; }
+  // The residual stream of the rank's rows.
+  void begin_residual(const ForwardBatch& batch, TeamStep& team, ComputePool& pool);
+  void add_norm(const std::vector<float>& weight, TeamStep& team, ComputePool& pool);
   void check_batch(const ForwardBatch& batch, const ComputePool& pool) const;
-  void write_logits(std::span<const int32_t> rows, float* logits, ComputePool& pool);
+  void tap(const ForwardBatch& batch, int64_t layer, const TeamStep& team) const;
+  void leave_stage(const ForwardBatch& batch, TeamStep& team, float* logits, ComputePool& pool);
 
   LlamaConfig config_;
+  RankShare share_;
+  GqaHeads heads_;
   tensor::Isa isa_ = tensor::Isa::kPortable;
-  std::optional<kernels::PackedMatrix> embedding_;  // absent: the head's matrix
-  kernels::PackedMatrix lm_head_;
+  std::optional<Linear> embedding_;  // by vocabulary; absent: the head's matrix
+  Linear lm_head_;                   // on the last stage
   std::vector<float> final_norm_;
-  std::vector<Layer> layers_;
-  std::vector<float> rope_;  // rope_table
+  std::vector<Layer> layers_;  // of the stage
+  std::vector<float> rope_;    // rope_table
   std::string fingerprint_;
   int64_t weight_bytes_ = 0;
   Scratch scratch_;

@@ -1,0 +1,1 @@
+../../load_balance_proxy_layerwise_server_example.py

@@ -1,0 +1,1 @@
+../../load_balance_proxy_server_example.py

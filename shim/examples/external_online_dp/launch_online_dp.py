@@ -1,0 +1,1 @@
+../../launch_online_dp.py

@@ -1,0 +1,56 @@
+// Offers of an engine whose ranks live in several processes: each keeps its part of what is offered, under one id, and
+// the leader frees the blocks when all have let go.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "parallel/mesh.h"
+#include "transfer/connector.h"
+
+namespace baton::engine {
+
+// In a process that is led.
+class MemberOffers {
+ public:
+  // producer may be null: nothing is offered then.
+  MemberOffers(parallel::Mesh& mesh, transfer::KvProducer* producer) : mesh_(mesh), producer_(producer) {}
+  bool pending() const { return !held_.empty(); }
+  // Bodies of the leader's commands.
+  Result<void> offer(std::span<const std::byte> body, int64_t blocks, int64_t slots);
+  Result<void> revoke(std::span<const std::byte> body);
+  // Tells the leader what its connector has let go of.
+  Result<void> report_released();
+
+ private:
+  parallel::Mesh& mesh_;
+  transfer::KvProducer* const producer_;
+  std::set<std::string> held_;
+};
+
+// In the leading process: the producer that the engine sees. Engine thread.
+class LeaderProducer final : public transfer::KvProducer {
+ public:
+  LeaderProducer(parallel::Mesh& mesh, transfer::KvProducer& own) : mesh_(mesh), own_(own) {}
+  wire::KvTransferParams offer(transfer::Offer offer) override;
+  std::vector<std::string> poll_released() override;
+  void revoke(const std::string& request_id) override;
+
+ private:
+  void tell_all(std::span<const std::byte> message);
+  void let_go(const std::string& id, std::vector<std::string>& free);
+
+  parallel::Mesh& mesh_;
+  transfer::KvProducer& own_;
+  std::map<std::string, int> holders_;  // id to how many processes still keep it
+};
+
+std::vector<std::byte> encode_offer(const transfer::Offer& offer);
+Result<transfer::Offer> decode_offer(std::span<const std::byte> body);
+
+}  // namespace baton::engine

@@ -1,0 +1,166 @@
+// Real processes that are killed, stopped and crowded.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/log.h"
+#include "parallel/mesh_test_support.h"
+#include "parallel/process_test_support.h"
+
+namespace baton::parallel {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+using Members = std::vector<std::unique_ptr<MemberProcess>>;
+
+// Members that exchange without end, and say when that ends, and why.
+Members start_exchanging(int size, bool shm, const MeshOptions& options = {}, size_t part_bytes = 3000) {
+  const int port = free_port();
+  Members members;
+  for (int rank = 0; rank < size; ++rank) {
+    members.push_back(std::make_unique<MemberProcess>([=](const MemberProcess::Say& say) {
+      set_log_level(LogLevel::kError);
+      auto meeting = loopback_group(port, size, rank);
+      meeting.allow_shm = shm;
+      meeting.mesh = options;
+      auto mesh = meet(meeting);
+      if (!mesh) return say(mesh.error().to_string());
+      say(std::string((*mesh)->kind()));
+      const std::vector<std::byte> part(part_bytes);
+      const std::vector<Mesh::Bytes> to(static_cast<size_t>(size), part);
+      std::vector<MessageBytes> from;
+      for (int64_t round = 0;; ++round) {
+        const auto done = (*mesh)->exchange(to, from);
+        if (!done) return say(done.error().to_string());
+        if (round == 4) say("running");
+      }
+    }));
+  }
+  for (auto& member : members) {
+    EXPECT_EQ(member->hear(), shm ? "shared memory" : "tcp");
+    EXPECT_EQ(member->hear(), "running");
+  }
+  return members;
+}
+
+class MeshProcessTest : public testing::TestWithParam<bool> {};
+
+TEST_P(MeshProcessTest, AKilledMemberEndsTheGroupWithinTwoSeconds) {
+  const auto members = start_exchanging(4, GetParam());
+  members[2]->signal(SIGKILL);
+  const TimePoint killed = SteadyClock().now();
+  for (const size_t rank : {0U, 1U, 3U}) {
+    const auto said = members[rank]->hear();
+    EXPECT_THAT(said, StartsWith("unavailable: process 2 (127.0.0.1:"));
+    EXPECT_THAT(said, HasSubstr("is lost: its process"));
+  }
+  EXPECT_LT(seconds_between(killed, SteadyClock().now()), 2);
+}
+
+TEST_P(MeshProcessTest, KilledInTheMiddleOfALargePart) {
+  const auto members = start_exchanging(3, GetParam(), {}, 8'000'000);
+  members[0]->signal(SIGKILL);
+  const TimePoint killed = SteadyClock().now();
+  for (const size_t rank : {1U, 2U}) {
+    EXPECT_THAT(members[rank]->hear(), StartsWith("unavailable: process 0 (127.0.0.1:"));
+  }
+  EXPECT_LT(seconds_between(killed, SteadyClock().now()), 2);
+}
+
+TEST_P(MeshProcessTest, AStoppedMemberIsLostAtTheDeadlineAndNotBefore) {
+  const auto members = start_exchanging(
+      3, GetParam(), {.deadline = std::chrono::milliseconds(1500), .silence = std::chrono::seconds(1)});
+  members[1]->signal(SIGSTOP);
+  const TimePoint stopped = SteadyClock().now();
+  for (const size_t rank : {0U, 2U}) {
+    const auto said = members[rank]->hear();
+    EXPECT_THAT(said, StartsWith("unavailable: process 1 (127.0.0.1:"));
+    EXPECT_THAT(said, HasSubstr("within 1.5 s"));
+  }
+  const double waited = seconds_between(stopped, SteadyClock().now());
+  EXPECT_GT(waited, 1.3);
+  EXPECT_LT(waited, 3);
+  members[1]->signal(SIGCONT);
+  EXPECT_THAT(members[1]->hear(), StartsWith("unavailable: process 1 "));
+}
+
+TEST_P(MeshProcessTest, APauseShorterThanTheDeadlineIsForgiven) {
+  const auto members = start_exchanging(
+      2, GetParam(), {.deadline = std::chrono::seconds(20), .silence = std::chrono::milliseconds(500)});
+  members[1]->signal(SIGSTOP);
+  EXPECT_EQ(members[0]->hear(std::chrono::milliseconds(800)), "(nothing)");
+  members[1]->signal(SIGCONT);
+  EXPECT_EQ(members[0]->hear(std::chrono::milliseconds(200)), "(nothing)");
+}
+
+TEST_P(MeshProcessTest, EightProcessesOnFewCores) {
+  const int port = free_port();
+  Members members;
+  for (int rank = 0; rank < 8; ++rank) {
+    members.push_back(std::make_unique<MemberProcess>([=, shm = GetParam()](const MemberProcess::Say& say) {
+      set_log_level(LogLevel::kError);
+      auto meeting = loopback_group(port, 8, rank);
+      meeting.allow_shm = shm;
+      auto mesh = meet(meeting);
+      if (!mesh) return say(mesh.error().to_string());
+      const std::string wrong = use_everything(**mesh, 20, 20'000);
+      say(wrong.empty() ? "all right" : wrong);
+      // Nobody leaves before all are through.
+      const std::vector<Mesh::Bytes> to(8);
+      std::vector<MessageBytes> from;
+      static_cast<void>((*mesh)->exchange(to, from));
+    }));
+  }
+  for (auto& member : members) EXPECT_EQ(member->hear(std::chrono::seconds(30)), "all right");
+}
+
+TEST_P(MeshProcessTest, ALeavingMembersReasonIsWhatTheOthersReport) {
+  const int port = free_port();
+  Members members;
+  for (int rank = 0; rank < 3; ++rank) {
+    members.push_back(std::make_unique<MemberProcess>([=, shm = GetParam()](const MemberProcess::Say& say) {
+      set_log_level(LogLevel::kError);
+      auto meeting = loopback_group(port, 3, rank);
+      meeting.allow_shm = shm;
+      auto mesh = meet(meeting);
+      if (!mesh) return say(mesh.error().to_string());
+      if (rank == 2) return (*mesh)->leave("weights of layer 7 are torn");
+      say((*mesh)->receive(2, 1, kNoTimeout).error().to_string());
+    }));
+  }
+  for (const size_t rank : {0U, 1U}) {
+    const auto said = members[rank]->hear();
+    EXPECT_THAT(said, StartsWith("unavailable: process 2 (127.0.0.1:"));
+    EXPECT_THAT(said, HasSubstr("has left: weights of layer 7 are torn"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, MeshProcessTest, testing::Bool(),
+                         [](const auto& info) { return info.param ? "Shm" : "Net"; });
+
+TEST(MeetingProcess, AMemberThatDiesWhileOthersAreAwaitedMayComeAgain) {
+  const int port = free_port();
+  const auto start = [&](int rank) {
+    return std::make_unique<MemberProcess>([=](const MemberProcess::Say& say) {
+      set_log_level(LogLevel::kError);
+      auto mesh = meet(loopback_group(port, 3, rank));
+      if (!mesh) return say(mesh.error().to_string());
+      say(use_everything(**mesh, 3) + "done");
+      const std::vector<Mesh::Bytes> to(3);
+      std::vector<MessageBytes> from;
+      static_cast<void>((*mesh)->exchange(to, from));
+    });
+  };
+  Members members;
+  members.push_back(start(0));
+  auto first = start(1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  first->signal(SIGKILL);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  members.push_back(start(1));
+  members.push_back(start(2));
+  for (auto& member : members) EXPECT_EQ(member->hear(), "done");
+}
+
+}  // namespace
+}  // namespace baton::parallel
