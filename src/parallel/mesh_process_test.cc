@@ -93,26 +93,30 @@ TEST_P(MeshProcessTest, APauseShorterThanTheDeadlineIsForgiven) {
   EXPECT_EQ(members[0]->hear(std::chrono::milliseconds(200)), "(nothing)");
 }
 
-TEST_P(MeshProcessTest, EightProcessesOnFewCores) {
+void expect_crowd_works(int size, bool shm, int rounds) {
   const int port = free_port();
   Members members;
-  for (int rank = 0; rank < 8; ++rank) {
-    members.push_back(std::make_unique<MemberProcess>([=, shm = GetParam()](const MemberProcess::Say& say) {
+  for (int rank = 0; rank < size; ++rank) {
+    members.push_back(std::make_unique<MemberProcess>([=](const MemberProcess::Say& say) {
       set_log_level(LogLevel::kError);
-      auto meeting = loopback_group(port, 8, rank);
+      auto meeting = loopback_group(port, size, rank);
       meeting.allow_shm = shm;
       auto mesh = meet(meeting);
       if (!mesh) return say(mesh.error().to_string());
-      const std::string wrong = use_everything(**mesh, 20, 20'000);
+      const std::string wrong = use_everything(**mesh, rounds, 20'000);
       say(wrong.empty() ? "all right" : wrong);
       // Nobody leaves before all are through.
-      const std::vector<Mesh::Bytes> to(8);
+      const std::vector<Mesh::Bytes> to(static_cast<size_t>(size));
       std::vector<MessageBytes> from;
       static_cast<void>((*mesh)->exchange(to, from));
     }));
   }
   for (auto& member : members) EXPECT_EQ(member->hear(std::chrono::seconds(30)), "all right");
 }
+
+TEST_P(MeshProcessTest, EightProcessesOnFewCores) { expect_crowd_works(8, GetParam(), 20); }
+
+TEST_P(MeshProcessTest, ThirtyTwoProcessesOnFewCores) { expect_crowd_works(32, GetParam(), 2); }
 
 TEST_P(MeshProcessTest, ALeavingMembersReasonIsWhatTheOthersReport) {
   const int port = free_port();
