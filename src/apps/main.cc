@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "apps/ask_command.h"
+#include "apps/launch_command.h"
 #include "apps/make_checkpoint_command.h"
 #include "apps/proxy_command.h"
 #include "apps/quantize_command.h"
@@ -19,6 +20,7 @@ constexpr std::string_view kUsage =
     "\n"
     "  serve MODEL      an engine with its OpenAI-compatible server; MODEL is a GGUF file, a folder or a cached id\n"
     "  proxy            the proxy in front of prefill and decode engines\n"
+    "  launch           the data-parallel ranks of one host, each by a template\n"
     "  ask QUESTION     one question to a server, the answer streamed, and what it took\n"
     "  quantize IN OUT  a checkpoint of floats in one of the published quantised forms\n"
     "  make-checkpoint  a random checkpoint of a model family, at any size\n"
@@ -35,6 +37,7 @@ int main(int argc, char** argv) {
   char** const arguments = argv + 2;
   if (command == "serve") return baton::apps::serve_command(count, arguments, program == "vllm");
   if (command == "proxy") return baton::apps::proxy_command(count, arguments);
+  if (command == "launch") return baton::apps::launch_command(count, arguments);
   if (command == "ask") return baton::apps::ask_command(count, arguments);
   if (command == "quantize") return baton::apps::quantize_command(count, arguments);
   if (command == "make-checkpoint") return baton::apps::make_checkpoint_command(count, arguments);

@@ -1,5 +1,8 @@
 #include "engine/kv_host.h"
 
+#include <utility>
+
+#include "kv/rank_arenas.h"
 #include "tensor/buffer.h"
 
 namespace baton::engine {
@@ -7,20 +10,23 @@ namespace {
 
 class PrivateKvHost final : public KvHost {
  public:
-  explicit PrivateKvHost(tensor::Buffer buffer) : buffer_(std::move(buffer)) {}
-  std::byte* memory() override { return buffer_.data(); }
+  PrivateKvHost(kv::RankArenas arenas, tensor::Buffer buffer)
+      : arenas_(std::move(arenas)), buffer_(std::move(buffer)) {}
+  std::byte* memory(int rank) override { return buffer_.data() + arenas_.data_offset(rank); }
 
  private:
+  kv::RankArenas arenas_;
   tensor::Buffer buffer_;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<KvHost>> make_private_kv_host(KvHostRequest request) {
-  const auto bytes = static_cast<size_t>(request.layout.data_bytes());
-  auto buffer = tensor::Buffer::allocate(bytes);
+  kv::RankArenas arenas;
+  for (const auto& rank : request.ranks) arenas.add(rank.layout);
+  auto buffer = tensor::Buffer::allocate(static_cast<size_t>(arenas.data_bytes()));
   if (!buffer) return fail(buffer.error().with_context("KV cache"));
-  return std::make_unique<PrivateKvHost>(*std::move(buffer));
+  return std::make_unique<PrivateKvHost>(std::move(arenas), *std::move(buffer));
 }
 
 }  // namespace baton::engine

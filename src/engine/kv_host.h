@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "base/strong_id.h"
@@ -18,7 +19,11 @@ namespace baton::engine {
 
 // What a host must provide for.
 struct KvHostRequest {
-  kv::CacheLayout layout;
+  // The ranks of this process, at least one. The numbers of blocks and slots are the same on all: one block number, one
+  // slot number serves them all.
+  std::vector<kv::RankCache> ranks;
+  int context_size = 1;   // over how many ranks a sequence's positions are spread
+  int process_count = 1;  // that the engine's ranks live in
   std::string model_fingerprint;
   // May be called from any thread until the host is destroyed: makes the engine poll its connectors.
   transfer::WakeEngine wake;
@@ -28,12 +33,12 @@ struct KvHostRequest {
 class KvHost {
  public:
   virtual ~KvHost() = default;
-  // layout.data_bytes() bytes, 64-byte aligned: blocks, then slots of recurrent state.
-  virtual std::byte* memory() = 0;
+  // Of ranks[rank]: its layout.data_bytes() bytes, 64-byte aligned: blocks, then slots of recurrent state.
+  virtual std::byte* memory(int rank) = 0;
   // Null: this engine keeps nothing for others, or takes nothing from them.
   virtual transfer::KvProducer* producer() { return nullptr; }
   virtual transfer::KvConsumer* consumer() { return nullptr; }
-  // The block is about to get new contents: readers of the old ones must notice.
+  // The block, on all ranks, is about to get new contents: readers of the old ones must notice.
   virtual void on_block_reuse(BlockId) {}
   virtual void on_slot_reuse(int32_t) {}
 };

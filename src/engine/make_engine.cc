@@ -6,6 +6,7 @@
 #include "engine/engine_config.h"
 #include "engine/engine_impl.h"
 #include "engine/kv_budget.h"
+#include "engine/rank_cache.h"
 #include "tensor/cpu.h"
 
 namespace baton::engine {
@@ -63,10 +64,11 @@ Result<std::unique_ptr<Engine>> make_engine(EngineConfig config, std::unique_ptr
   const auto make_core = [&](EngineCore::Hooks hooks,
                              transfer::WakeEngine wake) -> Result<std::unique_ptr<EngineCore>> {
     const auto& make_host = dependencies.make_kv_host ? dependencies.make_kv_host : make_private_kv_host;
-    BATON_TRY_ASSIGN(auto host,
-                     make_host({.layout = layout, .model_fingerprint = model->fingerprint(), .wake = std::move(wake)}));
+    BATON_TRY_ASSIGN(auto host, make_host({.ranks = {rank_cache(shape, model->cache_needs(), {})},
+                                           .model_fingerprint = model->fingerprint(),
+                                           .wake = std::move(wake)}));
     BATON_TRY_ASSIGN(auto worker, Worker::create({.shape = shape,
-                                                  .kv_memory = host->memory(),
+                                                  .kv_memory = host->memory(0),
                                                   .max_rows = config.max_num_batched_tokens,
                                                   .max_logit_rows = max_logit_rows(config),
                                                   .hash_logits = config.hash_logits},

@@ -7,6 +7,8 @@
 
 #include "base/check.h"
 #include "kernels/attention_ops.h"
+#include "kernels/held_lanes.h"
+#include "kernels/lane_partials.h"
 
 namespace baton::kernels {
 namespace {
@@ -17,18 +19,6 @@ constexpr int kMergeDepth = 5;   // lanes pending in a binary merge of 16, with 
 constexpr int kSpanTiles = kAttentionSpan / kAttentionTile;
 constexpr int kSplitUnitsPerThread = 4;  // below that many units, single rows are split over lanes too
 constexpr float kEmpty = -std::numeric_limits<float>::infinity();
-
-const AttentionOps& attention_ops(tensor::Isa isa) {
-  switch (isa) {
-    case tensor::Isa::kAvx512:
-      return kAttentionAvx512;
-    case tensor::Isa::kAvx2:
-      return kAttentionAvx2;
-    case tensor::Isa::kPortable:
-      break;
-  }
-  return kAttentionPortable;
-}
 
 // Bytes of one token's key or value of a head.
 int64_t kv_row_bytes(const PagedKvView& cache) {
@@ -84,29 +74,61 @@ struct ThreadScratch {
 };
 
 int64_t last_position(const SequenceSlice& slice) { return slice.context_len + slice.row_count - 1; }
-int lanes_used(int64_t last) { return static_cast<int>(std::min<int64_t>(kAttentionLanes, last / kAttentionSpan + 1)); }
 
-// A step cut into units: (slice, row block, kv head), or (slice, kv head, lane) for a single row that is split.
+// Some rows of one slice against one kv head.
+struct Block {
+  const SequenceSlice& slice;
+  int kv_head;
+  int first_head;  // query heads
+  int group;
+  int first_row;  // in the slice
+  int row_count;
+
+  int queries() const { return row_count * group; }
+  int64_t position(int row) const { return slice.context_len + first_row + row; }
+  int64_t last() const { return position(row_count - 1); }
+  int64_t step_row(int row) const { return slice.row_begin + first_row + row; }
+};
+
+// A step cut into units: (slice, row block, kv head), and of single rows that are split, or of all when the lanes are
+// left unmerged, (.., lane).
 struct Plan {
   const AttentionArgs& args;
   std::span<const SequenceSlice> slices;
   const AttentionOps& ops;
-  int group;
+  int group;  // the largest
   int padded;
   int queries;
   int rows_block;
   bool split = false;
   float* thread_base;
   float* partials;  // [split items][lane] of states with `group` queries
+  const LanePartials* unmerged = nullptr;
+  HeldLanes held = {};  // with unmerged
   std::atomic<int64_t> next{0};
   int64_t units = 0;
 
   bool is_split(const SequenceSlice& slice) const { return split && slice.row_count == 1; }
   int64_t unit_count(const SequenceSlice& slice) const {
     if (slice.row_count <= 0) return 0;
-    const int kv_heads = args.cache.kv_heads;
-    if (is_split(slice)) return static_cast<int64_t>(kv_heads) * lanes_used(last_position(slice));
-    return static_cast<int64_t>(kv_heads) * ((slice.row_count + rows_block - 1) / rows_block);
+    const int64_t kv_heads = args.cache.kv_heads;
+    if (is_split(slice)) return kv_heads * lanes_used(last_position(slice));
+    return kv_heads * row_blocks(slice) * (unmerged != nullptr ? held.used(last_position(slice)) : 1);
+  }
+  int row_blocks(const SequenceSlice& slice) const { return (slice.row_count + rows_block - 1) / rows_block; }
+  void count_units() {
+    units = 0;
+    for (const SequenceSlice& slice : slices) units += unit_count(slice);
+  }
+  // Row block `index` of a slice, or its one row.
+  Block block(const SequenceSlice& slice, int kv_head, int index) const {
+    const int32_t* borders = args.head_borders;
+    return {.slice = slice,
+            .kv_head = kv_head,
+            .first_head = borders == nullptr ? kv_head * group : borders[kv_head],
+            .group = borders == nullptr ? group : borders[kv_head + 1] - borders[kv_head],
+            .first_row = index * rows_block,
+            .row_count = std::min(rows_block, slice.row_count - index * rows_block)};
   }
   LaneState partial(int64_t item, int lane) const {
     const int64_t floats = ThreadScratch::state_floats(group, padded);
@@ -124,27 +146,20 @@ class UnitCursor {
       const int64_t count = plan_.unit_count(slice);
       if (unit < base_ + count) return slice;
       base_ += count;
+      rows_ += std::max(0, slice.row_count);
       if (slice.row_count > 0 && plan_.is_split(slice)) split_items_ += plan_.args.cache.kv_heads;
     }
   }
   int64_t unit_in_slice(int64_t unit) const { return unit - base_; }
+  int64_t rows_before() const { return rows_; }
   int64_t split_items_before() const { return split_items_; }
 
  private:
   const Plan& plan_;
   size_t index_ = 0;
   int64_t base_ = 0;
+  int64_t rows_ = 0;
   int64_t split_items_ = 0;
-};
-
-// Some rows of one slice against one kv head.
-struct Block {
-  const SequenceSlice& slice;
-  int kv_head;
-  int first_row;  // in the slice
-  int row_count;
-
-  int64_t position(int row) const { return slice.context_len + first_row + row; }
 };
 
 class UnitRunner {
@@ -155,9 +170,10 @@ class UnitRunner {
                                    plan.queries, plan.padded)) {}
 
   void run_block(const Block& block) {
+    if (block.group == 0) return;
     load_queries(block);
-    const int queries = block.row_count * plan_.group;
-    const int lanes = lanes_used(block.position(block.row_count - 1));
+    const int queries = block.queries();
+    const int lanes = lanes_used(block.last());
     int depth = 0;
     for (int lane = 0; lane < lanes; ++lane) {
       run_lane(block, lane, state(depth++));
@@ -168,16 +184,32 @@ class UnitRunner {
   }
 
   void run_single_lane(const Block& block, int lane, LaneState out) {
+    if (block.group == 0) return;
     load_queries(block);
     run_lane(block, lane, out);
   }
 
+  // row: of the block's first among those of the unmerged lanes.
+  void run_unmerged(const Block& block, int lane, int64_t row) {
+    if (block.group == 0 || lane >= lanes_used(block.last())) return;
+    const LaneState from = state(0);
+    run_single_lane(block, lane, from);
+    const LanePartials& to = *plan_.unmerged;
+    const int64_t floats = int64_t{block.group} * plan_.padded;
+    for (int r = 0; r < block.row_count; ++r, ++row) {
+      std::copy_n(from.m + r * block.group, block.group, to.maxima(row, lane) + block.first_head);
+      std::copy_n(from.sum + r * block.group, block.group, to.sums(row, lane) + block.first_head);
+      std::copy_n(from.o + r * floats, floats, to.outputs(row, lane) + int64_t{block.first_head} * plan_.padded);
+    }
+  }
+
   // Merges the lanes of a split row, in the tree's order, into the first.
   void merge_split(const Block& block, int64_t item) {
+    if (block.group == 0) return;
     const int lanes = lanes_used(block.position(0));
     for (int step = 1; step < lanes; step *= 2) {
       for (int lane = 0; lane + step < lanes; lane += 2 * step) {
-        merge_states(plan_.partial(item, lane), plan_.partial(item, lane + step), plan_.group);
+        merge_states(plan_.partial(item, lane), plan_.partial(item, lane + step), block.group);
       }
     }
     store_out(block, plan_.partial(item, 0));
@@ -194,19 +226,19 @@ class UnitRunner {
     const int head_dim = args.cache.head_dim;
     float* q = scratch_.q;
     for (int r = 0; r < block.row_count; ++r) {
-      const float* row = args.q + (block.slice.row_begin + block.first_row + r) * args.q_stride;
-      for (int g = 0; g < plan_.group; ++g, q += plan_.padded) {
-        plan_.ops.scale_row(row + (block.kv_head * plan_.group + g) * head_dim, args.scale, head_dim, q);
+      const float* row = args.q + block.step_row(r) * args.q_stride;
+      for (int g = 0; g < block.group; ++g, q += plan_.padded) {
+        plan_.ops.scale_row(row + (block.first_head + g) * head_dim, args.scale, head_dim, q);
       }
     }
   }
 
   void run_lane(const Block& block, int lane, LaneState state) {
-    const int queries = block.row_count * plan_.group;
+    const int queries = block.queries();
     std::fill_n(state.m, queries, kEmpty);
     std::fill_n(state.sum, queries, 0.0f);
     std::fill_n(state.o, static_cast<int64_t>(queries) * plan_.padded, 0.0f);
-    const int64_t last = block.position(block.row_count - 1);
+    const int64_t last = block.last();
     for (int64_t span = lane; span * kAttentionSpan <= last; span += kAttentionLanes) {
       for (int i = 0; i < kSpanTiles; ++i) {
         const int64_t start = span * kAttentionSpan + static_cast<int64_t>(i) * kAttentionTile;
@@ -221,8 +253,8 @@ class UnitRunner {
     const int count = static_cast<int>(std::min<int64_t>(kAttentionTile, last + 1 - start));
     // Rows before the tile see nothing of it.
     const int first = static_cast<int>(std::max<int64_t>(0, start - block.position(0)));
-    const int begin = first * plan_.group;
-    const int queries = (block.row_count - first) * plan_.group;
+    const int begin = first * block.group;
+    const int queries = (block.row_count - first) * block.group;
     float* scores = scratch_.scores;
     // One row, or all rows beyond the tile: every query sees the same positions.
     const bool direct = queries <= plan_.ops.direct_queries && block.position(first) + 1 >= start + count;
@@ -238,7 +270,7 @@ class UnitRunner {
                        scores);
     }
     for (int i = 0; i < queries; ++i) {
-      const int64_t position = block.position(first + i / plan_.group);
+      const int64_t position = block.position(first + i / block.group);
       scratch_.valid[i] = static_cast<int>(std::min<int64_t>(kAttentionTile, position + 1 - start));
       scratch_.alpha[i] =
           plan_.ops.softmax(scores + i * kAttentionTile, scratch_.valid[i], state.m + begin + i, state.sum + begin + i);
@@ -266,7 +298,7 @@ class UnitRunner {
     int64_t index = start / cache.block_size;
     int64_t offset = start % cache.block_size;
     for (int i = 0; i < count; ++index, offset = 0) {
-      const std::byte* base = cache.at(block.slice.block_table[index], plan_.args.layer, kv, block.kv_head);
+      const std::byte* base = cache.at_place(block.slice.block_table, index, plan_.args.layer, kv, block.kv_head);
       const int end = static_cast<int>(std::min<int64_t>(count, i + cache.block_size - offset));
       for (; i < end; ++i, ++offset) rows[i] = base + offset * row_bytes;
     }
@@ -295,10 +327,10 @@ class UnitRunner {
     const AttentionArgs& args = plan_.args;
     int64_t i = 0;
     for (int r = 0; r < block.row_count; ++r) {
-      float* row = args.out + (block.slice.row_begin + block.first_row + r) * args.out_stride;
-      for (int g = 0; g < plan_.group; ++g, ++i) {
+      float* row = args.out + block.step_row(r) * args.out_stride;
+      for (int g = 0; g < block.group; ++g, ++i) {
         plan_.ops.finish(state.o + i * plan_.padded, state.sum[i], args.cache.head_dim,
-                         row + (block.kv_head * plan_.group + g) * args.cache.head_dim);
+                         row + (block.first_head + g) * args.cache.head_dim);
       }
     }
   }
@@ -307,25 +339,32 @@ class UnitRunner {
   ThreadScratch scratch_;
 };
 
+void run_unit(const Plan& plan, UnitRunner& runner, const UnitCursor& cursor, const SequenceSlice& slice,
+              int64_t local) {
+  const int kv_heads = plan.args.cache.kv_heads;
+  if (plan.is_split(slice)) {
+    const int lanes = lanes_used(last_position(slice));
+    const int head = static_cast<int>(local / lanes);
+    const int lane = static_cast<int>(local % lanes);
+    return runner.run_single_lane(plan.block(slice, head, 0), lane,
+                                  plan.partial(cursor.split_items_before() + head, lane));
+  }
+  // Later blocks see more of the sequence: heavy ones first.
+  const auto reversed = [&](int64_t index) { return plan.row_blocks(slice) - 1 - static_cast<int>(index); };
+  const int head = static_cast<int>(local % kv_heads);
+  if (plan.unmerged == nullptr) return runner.run_block(plan.block(slice, head, reversed(local / kv_heads)));
+  const int lanes = plan.held.used(last_position(slice));
+  const Block block = plan.block(slice, head, reversed(local / kv_heads / lanes));
+  runner.run_unmerged(block, plan.held.lane(static_cast<int>(local / kv_heads % lanes)),
+                      cursor.rows_before() + block.first_row);
+}
+
 void run_units(Plan& plan, int thread) {
   UnitCursor cursor(plan);
   UnitRunner runner(plan, thread);
   for (int64_t unit = plan.next.fetch_add(1); unit < plan.units; unit = plan.next.fetch_add(1)) {
     const SequenceSlice& slice = cursor.seek(unit);
-    const int64_t local = cursor.unit_in_slice(unit);
-    if (plan.is_split(slice)) {
-      const int lanes = lanes_used(last_position(slice));
-      const int head = static_cast<int>(local / lanes);
-      const int lane = static_cast<int>(local % lanes);
-      runner.run_single_lane({slice, head, 0, 1}, lane, plan.partial(cursor.split_items_before() + head, lane));
-      continue;
-    }
-    // Later blocks see more of the sequence: heavy ones first.
-    const int blocks = (slice.row_count + plan.rows_block - 1) / plan.rows_block;
-    const int block = blocks - 1 - static_cast<int>(local / plan.args.cache.kv_heads);
-    const int first = block * plan.rows_block;
-    runner.run_block({slice, static_cast<int>(local % plan.args.cache.kv_heads), first,
-                      std::min(plan.rows_block, slice.row_count - first)});
+    run_unit(plan, runner, cursor, slice, cursor.unit_in_slice(unit));
   }
 }
 
@@ -334,7 +373,7 @@ void merge_split_rows(const Plan& plan) {
   int64_t item = 0;
   for (const SequenceSlice& slice : plan.slices) {
     if (!plan.is_split(slice)) continue;
-    for (int head = 0; head < plan.args.cache.kv_heads; ++head) runner.merge_split({slice, head, 0, 1}, item++);
+    for (int head = 0; head < plan.args.cache.kv_heads; ++head) runner.merge_split(plan.block(slice, head, 0), item++);
   }
 }
 
@@ -346,11 +385,9 @@ int64_t partial_floats(int group, int padded, int threads) {
 
 // Splitting single rows over lanes changes no bit, only who computes what.
 void choose_split(Plan& plan, int threads) {
-  for (const SequenceSlice& slice : plan.slices) plan.units += plan.unit_count(slice);
   if (threads == 1 || plan.units > static_cast<int64_t>(kSplitUnitsPerThread) * threads) return;
   plan.split = true;
-  plan.units = 0;
-  for (const SequenceSlice& slice : plan.slices) plan.units += plan.unit_count(slice);
+  plan.count_units();
 }
 
 void write_rows(const PagedKvView& cache, int layer, const SequenceSlice& slice, int first, int last, int kv,
@@ -358,7 +395,8 @@ void write_rows(const PagedKvView& cache, int layer, const SequenceSlice& slice,
   const int64_t row_bytes = kv_row_bytes(cache);
   for (int r = first; r < last; ++r) {
     const int64_t position = slice.context_len + r;
-    const int64_t block = slice.block_table[position / cache.block_size];
+    if (!cache.context.holds(position, cache.block_size)) continue;
+    const int64_t block = cache.context.block_number(slice.block_table, position / cache.block_size);
     const int64_t offset = position % cache.block_size * row_bytes;
     const float* row = source + (slice.row_begin + r) * stride;
     for (int h = 0; h < cache.kv_heads; ++h) {
@@ -367,7 +405,63 @@ void write_rows(const PagedKvView& cache, int layer, const SequenceSlice& slice,
   }
 }
 
+// Query heads of the largest group.
+int largest_group(const AttentionArgs& args) {
+  const int kv_heads = args.cache.kv_heads;
+  if (args.head_borders == nullptr) {
+    BATON_CHECK(args.heads % kv_heads == 0, "heads={} kv_heads={}", args.heads, kv_heads);
+    return args.heads / kv_heads;
+  }
+  BATON_CHECK(args.head_borders[0] == 0 && args.head_borders[kv_heads] == args.heads, "heads={}", args.heads);
+  int largest = 1;
+  for (int i = 0; i < kv_heads; ++i) largest = std::max(largest, args.head_borders[i + 1] - args.head_borders[i]);
+  return largest;
+}
+
+void run_attention(const AttentionArgs& args, std::span<const SequenceSlice> slices, const LanePartials* unmerged,
+                   std::span<std::byte> scratch, ComputePool& pool) {
+  const PagedKvView& cache = args.cache;
+  const int group = largest_group(args);
+  BATON_CHECK(scratch.size() >= attention_scratch_bytes(group, 1, cache.head_dim, pool.threads()),
+              "scratch of {} bytes is too small", scratch.size());
+  const int padded = padded_dim(cache.head_dim);
+  const int queries = queries_max(group);
+  auto* base = reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) & ~uintptr_t{63});
+  Plan plan{.args = args,
+            .slices = slices,
+            .ops = attention_ops(args.isa),
+            .group = group,
+            .padded = padded,
+            .queries = queries,
+            .rows_block = rows_per_block(group),
+            .thread_base = base,
+            .partials = base + pool.threads() * ThreadScratch::floats(queries, padded),
+            .unmerged = unmerged};
+  if (unmerged != nullptr) plan.held = HeldLanes(cache.context, cache.block_size);
+  plan.count_units();
+  if (unmerged == nullptr) choose_split(plan, pool.threads());
+  if (plan.units == 0) return;
+  if (plan.units == 1) {
+    run_units(plan, 0);
+  } else {
+    pool.run([&plan](int thread) { run_units(plan, thread); });
+  }
+  if (plan.split) merge_split_rows(plan);
+}
+
 }  // namespace
+
+const AttentionOps& attention_ops(tensor::Isa isa) {
+  switch (isa) {
+    case tensor::Isa::kAvx512:
+      return kAttentionAvx512;
+    case tensor::Isa::kAvx2:
+      return kAttentionAvx2;
+    case tensor::Isa::kPortable:
+      break;
+  }
+  return kAttentionPortable;
+}
 
 void write_kv(const PagedKvView& cache, int layer, std::span<const SequenceSlice> slices, const float* k,
               int64_t k_stride, const float* v, int64_t v_stride, tensor::Isa isa, ComputePool& pool) {
@@ -397,31 +491,14 @@ size_t attention_scratch_bytes(int heads, int kv_heads, int head_dim, int thread
 
 void paged_attention(const AttentionArgs& args, std::span<const SequenceSlice> slices, std::span<std::byte> scratch,
                      ComputePool& pool) {
-  const PagedKvView& cache = args.cache;
-  BATON_CHECK(args.heads % cache.kv_heads == 0, "heads={} kv_heads={}", args.heads, cache.kv_heads);
-  BATON_CHECK(scratch.size() >= attention_scratch_bytes(args.heads, cache.kv_heads, cache.head_dim, pool.threads()),
-              "scratch of {} bytes is too small", scratch.size());
-  const int group = args.heads / cache.kv_heads;
-  const int padded = padded_dim(cache.head_dim);
-  const int queries = queries_max(group);
-  auto* base = reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) & ~uintptr_t{63});
-  Plan plan{.args = args,
-            .slices = slices,
-            .ops = attention_ops(args.isa),
-            .group = group,
-            .padded = padded,
-            .queries = queries,
-            .rows_block = rows_per_block(group),
-            .thread_base = base,
-            .partials = base + pool.threads() * ThreadScratch::floats(queries, padded)};
-  choose_split(plan, pool.threads());
-  if (plan.units == 0) return;
-  if (plan.units == 1) {
-    run_units(plan, 0);
-  } else {
-    pool.run([&plan](int thread) { run_units(plan, thread); });
-  }
-  if (plan.split) merge_split_rows(plan);
+  run_attention(args, slices, nullptr, scratch, pool);
+}
+
+void paged_attention_lanes(const AttentionArgs& args, std::span<const SequenceSlice> slices,
+                           const LanePartials& partials, std::span<std::byte> scratch, ComputePool& pool) {
+  BATON_CHECK(partials.heads == args.heads && partials.dim == args.cache.head_dim, "heads={} dim={} of partials",
+              partials.heads, partials.dim);
+  run_attention(args, slices, &partials, scratch, pool);
 }
 
 }  // namespace baton::kernels

@@ -18,7 +18,8 @@ inline constexpr int kAttentionTile = 128;
 inline constexpr int kAttentionSpan = 768;
 inline constexpr int kAttentionLanes = 16;
 
-// Stores k, v [rows, kv_heads, head_dim] fp32 (row strides in elements) into the cache of `layer`, rounded to its dtype
+// Stores k, v [rows, kv_heads, head_dim] fp32 (row strides in elements) into the cache of `layer`: the rows whose
+// positions this rank holds, rounded to its dtype
 // (nearest even); fp8 and i8 with one scale per token and head, as latent_cache.h says of an fp8 index key.
 void write_kv(const PagedKvView& cache, int layer, std::span<const SequenceSlice> slices, const float* k,
               int64_t k_stride, const float* v, int64_t v_stride, tensor::Isa isa, ComputePool& pool);
@@ -26,7 +27,10 @@ void write_kv(const PagedKvView& cache, int layer, std::span<const SequenceSlice
 struct AttentionArgs {
   PagedKvView cache;
   int layer = 0;
-  int heads = 0;             // query heads, a multiple of cache.kv_heads
+  int heads = 0;  // query heads
+  // Null: heads is a multiple of cache.kv_heads, all groups equal. Else [kv_heads + 1], ascending from 0 to `heads`:
+  // query heads [head_borders[j], head_borders[j + 1]) use KV head j; there may be none of them.
+  const int32_t* head_borders = nullptr;
   float scale = 0;           // of q.k, usually head_dim^-0.5
   const float* q = nullptr;  // [rows, heads, head_dim]
   int64_t q_stride = 0;      // elements per row
@@ -35,10 +39,17 @@ struct AttentionArgs {
   tensor::Isa isa = tensor::Isa::kPortable;
 };
 
-// The step's own keys must be written before. Threads split over (slice, row block, kv head); the split never changes
-// a sum. `scratch` is sized by attention_scratch_bytes.
+// The step's own keys must be written before: with a split context, by all its ranks, whose memory is read. Threads
+// split over (slice, row block, kv head); the split never changes a sum. `scratch` is sized by attention_scratch_bytes.
 void paged_attention(const AttentionArgs& args, std::span<const SequenceSlice> slices, std::span<std::byte> scratch,
                      ComputePool& pool);
+// With unequal groups: kv_heads = 1, heads = the largest group.
 size_t attention_scratch_bytes(int heads, int kv_heads, int head_dim, int threads);
+
+struct LanePartials;
+// Of a split context, the lanes that this rank holds, for the heads of all its ranks; see lane_partials.h. `args.out`
+// is not used. For few rows: every (row, lane) is written to memory.
+void paged_attention_lanes(const AttentionArgs& args, std::span<const SequenceSlice> slices,
+                           const LanePartials& partials, std::span<std::byte> scratch, ComputePool& pool);
 
 }  // namespace baton::kernels

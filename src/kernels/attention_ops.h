@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "tensor/cpu.h"
 #include "tensor/dtype.h"
 
 namespace baton::kernels {
@@ -55,5 +56,7 @@ struct AttentionOps {
 extern const AttentionOps kAttentionPortable;
 extern const AttentionOps kAttentionAvx2;
 extern const AttentionOps kAttentionAvx512;
+
+const AttentionOps& attention_ops(tensor::Isa isa);
 
 }  // namespace baton::kernels

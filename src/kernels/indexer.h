@@ -55,4 +55,30 @@ void index_select(const SelectArgs& args, std::span<const SequenceSlice> slices,
                   std::span<std::byte> scratch, ComputePool& pool);
 size_t index_select_scratch_bytes(int dim, int64_t max_positions, int threads);
 
+// The same for a few rows over a context that is spread over ranks (768 | block size), in two steps with a barrier
+// between: each rank scores the positions it holds and leaves its best of them, positions and scores, in memory that
+// the ranks share; then the best of all candidates are chosen, of the rows that one wants. The result is
+// index_select's.
+struct IndexCandidates {
+  std::byte* data = nullptr;  // index_candidates_bytes, 64-byte aligned
+  int ranks = 1;              // of the split context
+  int top_k = 0;              // of SelectArgs
+};
+size_t index_candidates_bytes(int64_t rows, int ranks, int top_k);
+
+// Row i of the candidates is the i-th row of the slices, one slice after the other. args.selected is not used. scratch:
+// index_candidates_scratch_bytes.
+void index_candidates(const SelectArgs& args, std::span<const SequenceSlice> slices, int64_t max_positions,
+                      const IndexCandidates& candidates, std::span<std::byte> scratch, ComputePool& pool);
+// Of rows [first_row, first_row + row_count) of the candidates; writes args.selected and selected_count of these.
+struct CandidateRows {
+  int64_t first = 0;
+  int64_t count = 0;
+};
+void select_candidates(const SelectArgs& args, std::span<const SequenceSlice> slices, CandidateRows rows,
+                       const IndexCandidates& candidates, std::span<std::byte> scratch, ComputePool& pool);
+// Enough for either step.
+size_t index_candidates_scratch_bytes(int dim, int64_t max_positions, int ranks, int block_size, int top_k,
+                                      int threads);
+
 }  // namespace baton::kernels

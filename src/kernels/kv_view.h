@@ -28,6 +28,25 @@ struct PagedEntry {
   bool operator==(const PagedEntry&) const = default;
 };
 
+// A context that is spread over ranks: position t is held by rank (t / block_size) mod size, and entry i of a block
+// table is the block that holds, on rank c, positions [(i size + c) block_size, (i size + c + 1) block_size).
+//
+// `context_bases`, as the views below have it: one pointer a rank, [size], all readable; null with size 1. What a view
+// has at `base` on this rank is at context_bases[c] + context_offset on rank c.
+struct ContextSplit {
+  int size = 1;
+  int rank = 0;
+  bool holds(int64_t position, int block_size) const { return size == 1 || position / block_size % size == rank; }
+  // The block at place p (positions [p block_size, (p + 1) block_size)) of a sequence: on whose memory, and its number.
+  std::byte* base_of(int64_t place, std::byte* base, std::byte* const* bases, int64_t offset) const {
+    return size == 1 ? base : bases[place % size] + offset;
+  }
+  int64_t block_number(const int32_t* block_table, int64_t place) const {
+    return block_table[size == 1 ? place : place / size];
+  }
+  bool operator==(const ContextSplit&) const = default;
+};
+
 inline constexpr int kLatentScaleGroup = 128;  // values of a quantised latent that share a scale
 
 // Bytes of one token: of a head's keys (or of its values); of a latent with its rotary key; of an index key.
@@ -51,10 +70,19 @@ struct PagedKvView {
   int64_t layer_stride = 0;  // bytes
   int64_t kv_stride = 0;     // bytes from keys to values
   int64_t head_stride = 0;   // bytes
+  ContextSplit context;
+  std::byte* const* context_bases = nullptr;
+  int64_t context_offset = 0;
 
   // First key (kv = 0) or value (kv = 1) of a head of a layer in a block.
   std::byte* at(int64_t block, int64_t layer, int kv, int64_t head) const {
     return base + block * block_stride + layer * layer_stride + kv * kv_stride + head * head_stride;
+  }
+  // The same of the block at a place of a sequence, whichever rank holds it.
+  const std::byte* at_place(const int32_t* block_table, int64_t place, int64_t layer, int kv, int64_t head) const {
+    return context.base_of(place, base, context_bases, context_offset) +
+           context.block_number(block_table, place) * block_stride + layer * layer_stride + kv * kv_stride +
+           head * head_stride;
   }
 };
 
@@ -65,8 +93,16 @@ struct TokenCacheView {
   int block_size = 0;
   int64_t block_stride = 0;  // bytes
   int64_t token_bytes = 0;   // entry_token_bytes(entry)
+  ContextSplit context;
+  std::byte* const* context_bases = nullptr;
+  int64_t context_offset = 0;
 
   std::byte* block(int64_t block) const { return base + block * block_stride; }
+  // The block at a place of a sequence, whichever rank holds it.
+  const std::byte* block_at(const int32_t* block_table, int64_t place) const {
+    return context.base_of(place, base, context_bases, context_offset) +
+           context.block_number(block_table, place) * block_stride;
+  }
 };
 
 // Recurrent state of one layer: slot s, head h at base + s * slot_stride + h * head_stride.
@@ -81,10 +117,12 @@ struct StateView {
 // All of a model's memory for one step.
 struct CacheView {
   std::byte* blocks = nullptr;
-  int block_size = 0;                                          // tokens
-  int64_t block_stride = 0;                                    // bytes
-  std::span<const PagedEntry> entries;                         // the model's, with their dtypes
-  std::span<const int64_t> entry_offsets;                      // bytes from a block's start
+  int block_size = 0;                      // tokens
+  int64_t block_stride = 0;                // bytes
+  std::span<const PagedEntry> entries;     // the model's, with their dtypes
+  std::span<const int64_t> entry_offsets;  // bytes from a block's start
+  ContextSplit context;
+  std::span<std::byte* const> context_blocks;                  // with a split context: `blocks` of every context rank
   std::byte* states = nullptr;                                 // [slot][layer][head]
   int64_t slot_stride = 0, layer_stride = 0, head_stride = 0;  // bytes
 
@@ -97,7 +135,7 @@ struct CacheView {
 
 // The rows of one sequence inside a step. Row i of the slice has position context_len + i.
 struct SequenceSlice {
-  const int32_t* block_table = nullptr;  // blocks holding positions [0, context_len + row_count)
+  const int32_t* block_table = nullptr;  // blocks holding positions [0, context_len + row_count), see ContextSplit
   int64_t context_len = 0;               // tokens in the cache before this step
   int row_begin = 0;                     // first row of the step's batch
   int row_count = 0;

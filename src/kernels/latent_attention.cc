@@ -8,6 +8,8 @@
 
 #include "base/check.h"
 #include "kernels/attention_ops.h"
+#include "kernels/held_lanes.h"
+#include "kernels/lane_partials.h"
 #include "kernels/latent_ops.h"
 #include "kernels/latent_rows.h"
 
@@ -91,14 +93,9 @@ struct ThreadScratch {
 LaneState lane_state(float* base, int queries) { return {base, base + queries, base + 2 * queries}; }
 
 int64_t last_position(const SequenceSlice& slice) { return slice.context_len + slice.row_count - 1; }
-int lanes_used(int64_t last) { return static_cast<int>(std::min<int64_t>(kAttentionLanes, last / kAttentionSpan + 1)); }
 
-const AttentionOps& attention_ops_of(tensor::Isa isa) {
-  if (isa == tensor::Isa::kAvx512) return kAttentionAvx512;
-  return isa == tensor::Isa::kAvx2 ? kAttentionAvx2 : kAttentionPortable;
-}
-
-// A step cut into units: (slice, row block, head block), or (slice, head block, lane) for a single row that is split.
+// A step cut into units: (slice, row block, head block), and of single rows that are split, or of all when the lanes
+// are left unmerged, (.., lane).
 struct Plan {
   const LatentAttentionArgs& args;
   std::span<const SequenceSlice> slices;
@@ -110,6 +107,8 @@ struct Plan {
   bool split = false;
   float* thread_base;
   float* partials;  // [split item][lane] of states with heads_block queries
+  const LanePartials* unmerged = nullptr;
+  HeldLanes held = {};  // with unmerged
   int64_t units = 0;
   std::atomic<int64_t> next{0};
 
@@ -117,9 +116,11 @@ struct Plan {
   bool is_split(const SequenceSlice& slice) const { return split && slice.row_count == 1; }
   int64_t unit_count(const SequenceSlice& slice) const {
     if (slice.row_count <= 0) return 0;
-    const int parts = is_split(slice) ? lanes_used(last_position(slice)) : divide_up(slice.row_count, rows_block);
-    return int64_t{head_blocks()} * parts;
+    if (is_split(slice)) return int64_t{head_blocks()} * lanes_used(last_position(slice));
+    const int64_t blocks = int64_t{head_blocks()} * row_blocks(slice);
+    return unmerged != nullptr ? blocks * held.used(last_position(slice)) : blocks;
   }
+  int row_blocks(const SequenceSlice& slice) const { return divide_up(slice.row_count, rows_block); }
   void count_units() {
     units = 0;
     for (const SequenceSlice& slice : slices) units += unit_count(slice);
@@ -167,6 +168,21 @@ class UnitRunner {
     LatentWalk walk = walk_of(block, {lane, lane + 1});
     const LatentTile tile = walk.next(scratch_.rows);
     run_lane(block, lane, walk, tile, out);
+  }
+
+  // row: of the block's first among those of the unmerged lanes.
+  void run_unmerged(const Block& block, int lane, int64_t row) {
+    if (lane >= lanes_used(block.last())) return;
+    const LaneState from = state(0);
+    run_single_lane(block, lane, from);
+    const LanePartials& to = *plan_.unmerged;
+    const int heads = block.head_count;
+    const int64_t padded = plan_.shape.padded;
+    for (int r = 0; r < block.row_count; ++r, ++row) {
+      std::copy_n(from.m + r * heads, heads, to.maxima(row, lane) + block.first_head);
+      std::copy_n(from.sum + r * heads, heads, to.sums(row, lane) + block.first_head);
+      std::copy_n(from.o + r * heads * padded, heads * padded, to.outputs(row, lane) + block.first_head * padded);
+    }
   }
 
   // Merges the lanes of a split row, in the tree's order, into the first.
@@ -291,31 +307,44 @@ Block block_of(const Plan& plan, const SequenceSlice& slice, int head_block, int
           .row_count = row_count};
 }
 
-void run_unit(const Plan& plan, UnitRunner& runner, const SequenceSlice& slice, int64_t local, int64_t split_items) {
+// What lies before a slice.
+struct Before {
+  int64_t units = 0;
+  int64_t rows = 0;
+  int64_t split_items = 0;
+};
+
+void run_unit(const Plan& plan, UnitRunner& runner, const SequenceSlice& slice, int64_t local, const Before& before) {
   const int head_blocks = plan.head_blocks();
   const int head_block = static_cast<int>(local % head_blocks);
-  const int part = static_cast<int>(local / head_blocks);
+  int part = static_cast<int>(local / head_blocks);
   if (plan.is_split(slice)) {
-    runner.run_single_lane(block_of(plan, slice, head_block, 0, 1), part, plan.partial(split_items + head_block, part));
+    runner.run_single_lane(block_of(plan, slice, head_block, 0, 1), part,
+                           plan.partial(before.split_items + head_block, part));
     return;
   }
+  const int lanes = plan.unmerged != nullptr ? plan.held.used(last_position(slice)) : 1;
+  const int lane = part % lanes;
+  part /= lanes;
   // Later rows see more of the sequence: heavy blocks first.
-  const int first = (divide_up(slice.row_count, plan.rows_block) - 1 - part) * plan.rows_block;
-  runner.run_block(block_of(plan, slice, head_block, first, std::min(plan.rows_block, slice.row_count - first)));
+  const int first = (plan.row_blocks(slice) - 1 - part) * plan.rows_block;
+  const Block block = block_of(plan, slice, head_block, first, std::min(plan.rows_block, slice.row_count - first));
+  if (plan.unmerged == nullptr) return runner.run_block(block);
+  runner.run_unmerged(block, plan.held.lane(lane), before.rows + first);
 }
 
 void run_units(Plan& plan, int thread) {
   UnitRunner runner(plan, thread);
-  size_t index = 0;         // the slice of ascending unit numbers
-  int64_t base = 0;         // its first unit
-  int64_t split_items = 0;  // split items of the slices before
+  size_t index = 0;  // the slice of ascending unit numbers
+  Before before;
   for (int64_t unit = plan.next.fetch_add(1); unit < plan.units; unit = plan.next.fetch_add(1)) {
-    for (int64_t count = plan.unit_count(plan.slices[index]); unit >= base + count;
+    for (int64_t count = plan.unit_count(plan.slices[index]); unit >= before.units + count;
          count = plan.unit_count(plan.slices[++index])) {
-      base += count;
-      if (plan.is_split(plan.slices[index])) split_items += plan.head_blocks();
+      before.units += count;
+      before.rows += std::max(0, plan.slices[index].row_count);
+      if (plan.is_split(plan.slices[index])) before.split_items += plan.head_blocks();
     }
-    run_unit(plan, runner, plan.slices[index], unit - base, split_items);
+    run_unit(plan, runner, plan.slices[index], unit - before.units, before);
   }
 }
 
@@ -333,11 +362,11 @@ void merge_split_rows(const Plan& plan, int thread, int threads) {
 
 // Cuts finer where threads would idle: single rows over lanes, then smaller blocks of heads. No bit changes.
 void choose_split(Plan& plan, int threads) {
-  plan.count_units();
   const int64_t wanted = int64_t{kUnitsPerThread} * threads;
   if (threads == 1 || plan.units == 0 || plan.units >= wanted) return;
   int64_t singles = 0;
   for (const SequenceSlice& slice : plan.slices) singles += slice.row_count == 1 ? 1 : 0;
+  if (plan.unmerged != nullptr) singles = 0;
   // Room for the last head block as if it were full, and for blocks that are halved.
   plan.split = singles > 0 && singles * round16(plan.args.heads + kBlockQueries) <= int64_t{threads} * kSplitQueries;
   plan.count_units();
@@ -345,6 +374,38 @@ void choose_split(Plan& plan, int threads) {
     plan.heads_block = divide_up(plan.heads_block, 2);
     plan.count_units();
   }
+}
+
+void run_attention(const LatentAttentionArgs& args, std::span<const SequenceSlice> slices, const LanePartials* unmerged,
+                   std::span<std::byte> scratch, ComputePool& pool) {
+  const PagedEntry& entry = args.cache.entry;
+  BATON_CHECK(entry.kind == PagedKind::kLatent && args.heads > 0, "kind={} heads={}", static_cast<int>(entry.kind),
+              args.heads);
+  BATON_CHECK(scratch.size() >= latent_attention_scratch_bytes(args.heads, entry.dim, entry.rope_dim, pool.threads()),
+              "scratch of {} bytes is too small", scratch.size());
+  const Shape shape = Shape::of(entry.dim, entry.rope_dim);
+  auto* base = reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) & ~uintptr_t{63});
+  const int heads_block = heads_per_block(args.heads);
+  Plan plan{.args = args,
+            .slices = slices,
+            .shape = shape,
+            .ops = attention_ops(args.isa),
+            .latent = latent_ops(args.isa),
+            .heads_block = heads_block,
+            .rows_block = args.selected != nullptr ? 1 : std::max(1, kBlockQueries / heads_block),
+            .thread_base = base,
+            .partials = base + pool.threads() * shape.thread_floats(),
+            .unmerged = unmerged};
+  if (unmerged != nullptr) plan.held = HeldLanes(args.cache.context, args.cache.block_size);
+  plan.count_units();
+  choose_split(plan, pool.threads());
+  if (plan.units == 0) return;
+  if (plan.units == 1) {
+    run_units(plan, 0);
+  } else {
+    pool.run([&plan](int thread) { run_units(plan, thread); });
+  }
+  if (plan.split) pool.run([&](int thread) { merge_split_rows(plan, thread, pool.threads()); });
 }
 
 }  // namespace
@@ -357,31 +418,14 @@ size_t latent_attention_scratch_bytes(int heads, int rank, int rope_dim, int thr
 
 void latent_attention(const LatentAttentionArgs& args, std::span<const SequenceSlice> slices,
                       std::span<std::byte> scratch, ComputePool& pool) {
-  const PagedEntry& entry = args.cache.entry;
-  BATON_CHECK(entry.kind == PagedKind::kLatent && args.heads > 0, "kind={} heads={}", static_cast<int>(entry.kind),
-              args.heads);
-  BATON_CHECK(scratch.size() >= latent_attention_scratch_bytes(args.heads, entry.dim, entry.rope_dim, pool.threads()),
-              "scratch of {} bytes is too small", scratch.size());
-  const Shape shape = Shape::of(entry.dim, entry.rope_dim);
-  auto* base = reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) & ~uintptr_t{63});
-  const int heads_block = heads_per_block(args.heads);
-  Plan plan{.args = args,
-            .slices = slices,
-            .shape = shape,
-            .ops = attention_ops_of(args.isa),
-            .latent = latent_ops(args.isa),
-            .heads_block = heads_block,
-            .rows_block = args.selected != nullptr ? 1 : std::max(1, kBlockQueries / heads_block),
-            .thread_base = base,
-            .partials = base + pool.threads() * shape.thread_floats()};
-  choose_split(plan, pool.threads());
-  if (plan.units == 0) return;
-  if (plan.units == 1) {
-    run_units(plan, 0);
-  } else {
-    pool.run([&plan](int thread) { run_units(plan, thread); });
-  }
-  if (plan.split) pool.run([&](int thread) { merge_split_rows(plan, thread, pool.threads()); });
+  run_attention(args, slices, nullptr, scratch, pool);
+}
+
+void latent_attention_lanes(const LatentAttentionArgs& args, std::span<const SequenceSlice> slices,
+                            const LanePartials& partials, std::span<std::byte> scratch, ComputePool& pool) {
+  BATON_CHECK(partials.heads == args.heads && partials.dim == args.cache.entry.dim, "heads={} dim={} of partials",
+              partials.heads, partials.dim);
+  run_attention(args, slices, &partials, scratch, pool);
 }
 
 }  // namespace baton::kernels

@@ -35,10 +35,17 @@ struct LatentAttentionArgs {
   tensor::Isa isa = tensor::Isa::kPortable;
 };
 
-// The step's own latents must be written before. Threads split over (slice, row block, head block), or single rows over
+// The step's own latents must be written before: with a split context, by all its ranks, whose memory is read. Threads
+// split over (slice, row block, head block), or single rows over
 // lanes too; the split never changes a sum. Nothing is allocated: `scratch` is sized by latent_attention_scratch_bytes.
 void latent_attention(const LatentAttentionArgs& args, std::span<const SequenceSlice> slices,
                       std::span<std::byte> scratch, ComputePool& pool);
 size_t latent_attention_scratch_bytes(int heads, int rank, int rope_dim, int threads);
+
+struct LanePartials;
+// Of a split context, the lanes that this rank holds, for the heads of all its ranks; see lane_partials.h. `args.out`
+// is not used; args.heads = partials.heads. For few rows: every (row, lane) is written to memory.
+void latent_attention_lanes(const LatentAttentionArgs& args, std::span<const SequenceSlice> slices,
+                            const LanePartials& partials, std::span<std::byte> scratch, ComputePool& pool);
 
 }  // namespace baton::kernels

@@ -8,7 +8,7 @@
 namespace baton::kernels {
 namespace {
 
-// Calls store(row of the step, place in the cache) for every row.
+// Calls store(row of the step, place in the cache) for every row that this rank holds.
 template <typename Store>
 void write_rows(const TokenCacheView& cache, std::span<const SequenceSlice> slices, ComputePool& pool, Store store) {
   int64_t rows = 0;
@@ -20,7 +20,8 @@ void write_rows(const TokenCacheView& cache, std::span<const SequenceSlice> slic
       const int64_t last = std::clamp<int64_t>(end - base, 0, slice.row_count);
       for (int64_t r = first; r < last; ++r) {
         const int64_t position = slice.context_len + r;
-        std::byte* block = cache.block(slice.block_table[position / cache.block_size]);
+        if (!cache.context.holds(position, cache.block_size)) continue;
+        std::byte* block = cache.block(cache.context.block_number(slice.block_table, position / cache.block_size));
         store(slice.row_begin + r, block + position % cache.block_size * cache.token_bytes);
       }
       base += slice.row_count;

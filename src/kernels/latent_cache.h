@@ -4,7 +4,8 @@
 //                   values of a latent and over the whole of an index key; code = x / scale, nearest, ties to even. The
 //                   scale of an i8 index key is kept in f16 (nearest even), and its codes are of that scale; they
 //                   saturate at +-127. A latent's rotary key stays bf16.
-// A value is read as code * scale, rounded once to fp32.
+// A value is read as code * scale, rounded once to fp32. With a split context each rank stores the rows whose positions
+// it holds.
 #pragma once
 
 #include <cstdint>

@@ -54,7 +54,7 @@ class LatentWalk {
     int64_t index = start_ / cache_.block_size;
     int64_t offset = start_ % cache_.block_size;
     for (int i = 0; i < tile.count; ++index, offset = 0) {
-      const std::byte* block = cache_.block(slice_.block_table[index]);
+      const std::byte* block = cache_.block_at(slice_.block_table, index);
       const int end = static_cast<int>(std::min<int64_t>(tile.count, i + cache_.block_size - offset));
       for (; i < end; ++i, ++offset) rows[i] = block + offset * cache_.token_bytes;
     }
@@ -74,7 +74,7 @@ class LatentWalk {
         continue;
       }
       BATON_CHECK(position >= 0 && position <= last_, "selected position {} of a row at {}", position, last_);
-      const std::byte* block = cache_.block(slice_.block_table[position / cache_.block_size]);
+      const std::byte* block = cache_.block_at(slice_.block_table, position / cache_.block_size);
       rows[tile.count++] = block + position % cache_.block_size * cache_.token_bytes;
       ++cursor_;
     }

@@ -143,6 +143,7 @@ void ConsumerFsm::on_error(Peer& peer, const wire::ErrorReply& error, TimePoint 
     const bool terminal = error.code == Code::kMismatch || error.code == Code::kUnauthenticated;
     return drop_connection(peer, why, terminal, now);
   }
+  end_read(peer, error.call, now);
   const PullId id = pull_by_call(peer, error.call);
   if (id == 0) return;
   if (error.code == Code::kResourceExhausted) return retry(id, why, now);
@@ -205,7 +206,8 @@ void ConsumerFsm::tick(TimePoint now) {
   std::vector<PullId> due;
   for (const auto& [id, pull] : pulls_) {
     if (pull.ending || pull.copying) continue;
-    if (pull.deadline <= now || (pull.stage != Stage::kWaitPeer && pull.wake <= now)) due.push_back(id);
+    const bool silent = pull.stage != Stage::kWaitPeer && pull.wake <= now && !waits_for_others(id, pull);
+    if (pull.deadline <= now || silent) due.push_back(id);
   }
   for (const PullId id : due) {
     const auto it = pulls_.find(id);
@@ -218,7 +220,7 @@ void ConsumerFsm::tick(TimePoint now) {
              fail(Code::kDeadlineExceeded, "{}: the pull was not finished within {} s", where,
                   seconds_between(pull.started, now)),
              now);
-    } else if (pull.stage != Stage::kWaitPeer && pull.wake <= now) {
+    } else if (pull.stage != Stage::kWaitPeer && pull.wake <= now && !waits_for_others(id, pull)) {
       const Status why(Code::kDeadlineExceeded, fmt::format("{} does not answer", where));
       // A connection on which nothing at all was heard meanwhile is not worth another question.
       if (peer.state == PeerState::kReady && peer.heard + options_.reply_timeout <= now) {
@@ -248,7 +250,8 @@ std::optional<TimePoint> ConsumerFsm::next_deadline() const {
     if (pull.copying) continue;
     consider(pull.deadline);
     // A waiting pull is woken by its peer's events until its back-off has passed; see pump_ready().
-    if (pull.stage != Stage::kWaitPeer || peers_.at(pull.peer).state == PeerState::kReady) consider(pull.wake);
+    const bool heeds = pull.stage != Stage::kWaitPeer || peers_.at(pull.peer).state == PeerState::kReady;
+    if (heeds && !waits_for_others(id, pull)) consider(pull.wake);
   }
   for (const auto& [key, peer] : peers_) {
     if (peer.state == PeerState::kIdle) {
@@ -257,6 +260,9 @@ std::optional<TimePoint> ConsumerFsm::next_deadline() const {
       consider(peer.deadline);
     } else {
       if (peer.answer_due) consider(*peer.answer_due);
+      if (!peer.reads.empty() && pull_by_call(peer, peer.reads.front().call) == 0) {
+        consider(peer.reads.front().progress + options_.reply_timeout);
+      }
       if (!peer.has_work()) consider(peer.idle_since + options_.idle_timeout);
       if (!peer.pulls.empty() || !peer.held.empty()) consider(peer.next_renew);
     }

@@ -41,6 +41,8 @@ struct ConsumerFsmOptions {
   Duration idle_timeout = std::chrono::seconds(60);    // of a connection without work
   int attempts_max = 3;
   size_t peers_max = 1024;
+  // Pulls take turns at these. Half of what P allows: it hears of a read's end later than we do.
+  size_t reads_per_connection = wire::kReadsMax / 2;
   uint64_t first_call = 1;  // calls are numbered from here
 };
 
@@ -143,6 +145,7 @@ class ConsumerFsm {
     uint32_t entries = 0;    // of item `verified` that are here (TCP)
     uint32_t requested = 0;  // items asked for (TCP)
     std::deque<Read> reads;
+    bool in_turn = false;  // among the peer's turns
     bool copying = false;
     std::optional<Status> ending;  // ends with this once the copy is back
     int64_t bytes = 0;
@@ -153,6 +156,13 @@ class ConsumerFsm {
     TimePoint next, give_up;
   };
   enum class PeerState : uint8_t { kIdle, kConnecting, kGreeting, kMapping, kReady };
+  // P serves a connection's reads in order, also those whose pull has gone meanwhile.
+  struct ReadUnderWay {
+    uint64_t call = 0;
+    uint32_t last_item = 0;
+    uint32_t last_entries = 0;  // of last_item: one past the last entry
+    TimePoint progress;         // asked, or the last frame of it, or now the first in line
+  };
   struct Peer {
     std::string host;
     int port = 0;
@@ -168,6 +178,8 @@ class ConsumerFsm {
     std::map<uint64_t, Farewell> farewells;
     std::map<uint64_t, TimePoint> held;
     std::set<PullId> pulls;
+    std::deque<ReadUnderWay> reads;  // over TCP, in the order asked
+    std::deque<PullId> turns;        // pulls that want to read
     bool has_work() const { return !farewells.empty() || !held.empty() || !pulls.empty(); }
   };
   using Peers = std::map<std::string, Peer>;
@@ -184,7 +196,7 @@ class ConsumerFsm {
   void add_farewell(Peer& peer, uint64_t offer_id, bool done, TimePoint now);
   void tick_peer(Peer& peer, TimePoint now);
 
-  // Pulls: consumer_fsm.cc, consumer_moving.cc
+  // Pulls: consumer_fsm.cc, consumer_moving.cc, consumer_reads.cc
   void ask_offer(Peer& peer, PullId id, PullState& pull, TimePoint now);
   Result<void> check_state(const PullState& pull, const wire::OfferReply& reply) const;
   void on_offer(PullId id, const wire::OfferReply& reply, TimePoint now);
@@ -192,7 +204,13 @@ class ConsumerFsm {
   void on_renew_reply(Peer& peer, const wire::RenewReply& reply, TimePoint now);
   void move_on(PullId id, TimePoint now);
   void copy_slice(PullId id, PullState& pull);
-  void read_slices(PullState& pull);
+  void want_reads(PullId id, PullState& pull, TimePoint now);
+  void read_slice(Peer& peer, PullState& pull, TimePoint now);
+  void give_turns(Peer& peer, TimePoint now);
+  void note_frame(Peer& peer, const wire::BlockData& data, TimePoint now);
+  void end_read(Peer& peer, uint64_t call, TimePoint now);
+  void end_stuck_reads(Peer& peer, TimePoint now);
+  bool waits_for_others(PullId id, const PullState& pull) const;
   void retry(PullId id, const Status& why, TimePoint now);
   void finish(PullId id, Result<void> outcome, TimePoint now);
   PullId pull_by_call(const Peer& peer, uint64_t call) const;

@@ -1,5 +1,8 @@
 #include "transfer/consumer_fsm.h"
 
+#include <deque>
+#include <set>
+
 #include "transfer/fsm_test_support.h"
 
 namespace baton::transfer {
@@ -146,6 +149,100 @@ TEST_F(ConsumerFsmTest, PullsOverTcpWithTwoReadsAhead) {
   take();
   ASSERT_EQ(results().size(), 1u);
   EXPECT_EQ(results()[0].valid_tokens, 18);
+}
+
+// The reads of many pulls share one connection, on which P allows a few at a time and refuses more.
+struct ManyPullsTest : ConsumerFsmTest {
+  static constexpr int kPulls = 12;
+  std::deque<wire::ReadBlocks> asked;  // by D, not yet served by P
+  std::set<std::string> succeeded;
+  size_t most = 0;
+
+  void start_all() {
+    for (int i = 0; i < kPulls; ++i) {
+      auto p = pull("r" + std::to_string(i));
+      p.params.baton_offer_id = 100 + static_cast<uint64_t>(i);
+      fsm.start(p, now);
+    }
+    take();
+    connect(false);
+    const auto queries = messages<wire::OfferQuery>();
+    ASSERT_EQ(queries.size(), size_t{kPulls});
+    for (const auto& query : queries) {
+      wire::OfferReply reply{.call = query.call, .offer_id = query.offer_id, .token_count = 18};
+      for (int32_t b = 0; b < 5; ++b) {
+        reply.blocks.push_back(b);
+        reply.generations.push_back(2);
+      }
+      fsm.on_message(connection, reply, now);
+    }
+    look();
+  }
+  void look() {
+    take();
+    for (auto& read : messages<wire::ReadBlocks>()) asked.push_back(read);
+    for (const auto& result : results()) {
+      if (result.outcome) succeeded.insert(result.request_id);
+    }
+    most = std::max(most, asked.size());
+  }
+  void serve_one() {
+    const auto read = asked.front();
+    for (uint32_t i = 0; i < read.block_count; ++i) {
+      auto frame = data(read.call, read.first_block + i);
+      frame.offer_id = read.offer_id;
+      if (i + 1 == read.block_count) asked.pop_front();  // P is done with it once the last frame is on its way
+      deliver(frame);
+      look();
+    }
+  }
+};
+
+TEST_F(ManyPullsTest, NeverMoreReadsAreUnderWayThanPAllows) {
+  start_all();
+  while (!asked.empty()) serve_one();
+  EXPECT_EQ(succeeded.size(), size_t{kPulls});
+  EXPECT_LE(most, size_t{wire::kReadsMax} / 2);
+}
+
+TEST_F(ManyPullsTest, ReadsOfPullsThatHaveGoneStillCount) {
+  start_all();
+  for (int i = 0; i < 6; ++i) fsm.cancel("r" + std::to_string(i), now);
+  look();
+  EXPECT_LE(asked.size(), size_t{wire::kReadsMax} / 2);
+  while (!asked.empty()) serve_one();
+  EXPECT_EQ(succeeded.size(), size_t{kPulls} - 6);
+  EXPECT_LE(most, size_t{wire::kReadsMax} / 2);
+}
+
+TEST_F(ManyPullsTest, WaitingForATurnIsNotSilence) {
+  start_all();
+  while (!asked.empty()) {
+    now += options.reply_timeout - milliseconds(1);
+    fsm.tick(now);
+    look();
+    serve_one();
+  }
+  EXPECT_EQ(succeeded.size(), size_t{kPulls});
+}
+
+TEST_F(ManyPullsTest, ReadsThatNobodyAnswersDontHoldTheOthersUp) {
+  start_all();
+  asked.pop_front();  // lost
+  for (int i = 0; i < 200 && fsm.live_pulls() > 0; ++i) {
+    while (!asked.empty()) serve_one();
+    now = std::max(now, *fsm.next_deadline());
+    fsm.tick(now);
+    look();
+    for (const auto& query : messages<wire::OfferQuery>()) {
+      auto reply = wire::OfferReply{.call = query.call, .offer_id = query.offer_id, .token_count = 18};
+      reply.blocks = {0, 1, 2, 3, 4};
+      reply.generations.assign(5, 2);
+      fsm.on_message(connection, reply, now);
+      look();
+    }
+  }
+  EXPECT_EQ(succeeded.size(), size_t{kPulls});
 }
 
 TEST_F(ConsumerFsmTest, FramesThatDontFitAreNeverStored) {

@@ -4,11 +4,6 @@
 #include "transfer/consumer_fsm.h"
 
 namespace baton::transfer {
-namespace {
-
-constexpr size_t kReadsAhead = 2;
-
-}  // namespace
 
 const kv::PagedGeometry& ConsumerFsm::geometry_of(bool state) const {
   return state ? options_.layout.states : options_.layout.blocks;
@@ -49,7 +44,7 @@ void ConsumerFsm::move_on(PullId id, TimePoint now) {
   if (peer.mapped) {
     copy_slice(id, pull);
   } else {
-    read_slices(pull);
+    want_reads(id, pull, now);
   }
 }
 
@@ -77,23 +72,13 @@ void ConsumerFsm::on_copied(PullId id, size_t good_blocks, const Result<void>& o
   if (const auto still = pulls_.find(id); still != pulls_.end()) pump(peers_.at(still->second.peer), now);
 }
 
-void ConsumerFsm::read_slices(PullState& pull) {
-  const Peer& peer = peers_.at(pull.peer);
-  while (pull.reads.size() < kReadsAhead && pull.requested < pull.end_item) {
-    const uint32_t end = slice_end(pull, pull.requested);
-    const uint64_t call = next_call_++;
-    send(peer, wire::ReadBlocks{call, pull.offer.offer_id, pull.requested, end - pull.requested});
-    pull.requested = end;
-    pull.reads.push_back({call, pull.requested});
-  }
-}
-
 std::optional<DataTarget> ConsumerFsm::on_block_data(ConnectionId connection, const wire::BlockData& data,
                                                      int64_t payload_bytes, TimePoint now) {
   Peer* peer = by_connection(connection);
   if (peer == nullptr) return std::nullopt;
   peer->heard = now;
   peer->answer_due.reset();
+  note_frame(*peer, data, now);
   const PullId id = pull_by_call(*peer, data.call);
   if (id == 0) return std::nullopt;
   PullState& pull = pulls_.at(id);

@@ -94,11 +94,14 @@ void ConsumerFsm::drop_connection(Peer& peer, const Status& why, bool terminal, 
   peer.mapped = false;
   peer.answer_due.reset();
   peer.idle_since = now;
+  peer.reads.clear();
+  peer.turns.clear();
   peer.not_before = now + std::min(kBackoffMax, options_.backoff * (1 << std::min(peer.failures++, 10)));
   if (terminal) peer.farewells.clear();  // it will not listen; its leases end by themselves
   for (const PullId id : std::set<PullId>(peer.pulls)) {
     const auto it = pulls_.find(id);
     if (it == pulls_.end()) continue;
+    it->second.in_turn = false;
     if (terminal) {
       finish(id, fail(why), now);
     } else if (!it->second.copying) {
@@ -209,11 +212,14 @@ void ConsumerFsm::tick_peer(Peer& peer, TimePoint now) {
     drop_connection(peer, why, /*terminal=*/false, now);
   }
   if (peer.state == PeerState::kReady) {
+    end_stuck_reads(peer, now);
     if (peer.next_renew <= now && (!peer.pulls.empty() || !peer.held.empty())) send_renew(peer, now);
     if (!peer.has_work() && peer.idle_since + options_.idle_timeout <= now) {
       actions_.push_back(Disconnect{peer.connection});
       peer.state = PeerState::kIdle;
       peer.idle_since = now;
+      peer.reads.clear();
+      peer.turns.clear();
     }
   }
   pump(peer, now);

@@ -26,7 +26,7 @@ struct ProducerFsmOptions {
   bool allow_other_profile = false;
   Duration lease = std::chrono::seconds(30);
   size_t offers_max = 8192;
-  size_t reads_per_connection_max = 8;
+  size_t reads_per_connection_max = wire::kReadsMax;
   size_t blocks_per_read_max = 65536;
 };
 

@@ -92,6 +92,23 @@ TEST_P(PullTest, ManyAtOnceShareBlocksAndAConnection) {
   EXPECT_NE(text.find("baton_handoff_offers_ended_total{reason=\"done\"} 20"), std::string::npos) << text;
 }
 
+TEST_P(PullTest, ManyLongPullsWaitForOneAnother) {
+  auto pair = make();
+  constexpr int kPulls = 60;
+  constexpr int64_t kTokens = 40 * kBlockSize;  // 3 MB each: more than the sockets hold
+  for (int i = 0; i < kPulls; ++i) {
+    const auto name = "r" + std::to_string(i);
+    pair.consumer->start(pair.pull(name, pair.offer(name, kTokens), kTokens));
+  }
+  for (int done = 0; done < kPulls;) {
+    const auto results = wait_for([&] { return pair.consumer->poll_completed(); });
+    ASSERT_FALSE(results.empty());
+    for (const auto& r : results) EXPECT_TRUE(r.outcome) << r.outcome.error().to_string();
+    done += static_cast<int>(results.size());
+  }
+  EXPECT_TRUE(pair.arrived(kTokens));
+}
+
 TEST_P(PullTest, DeclineFreesWithoutPulling) {
   auto pair = make();
   pair.consumer->decline(pair.offer("r", 50));

@@ -28,6 +28,7 @@ inline constexpr uint32_t kPayloadBytesMax = 64 << 20;   // one entry of one blo
 inline constexpr uint32_t kBlocksMax = 256 * 1024;       // of one offer
 inline constexpr uint32_t kRenewalsMax = 64 * 1024;      // offers in one heartbeat
 inline constexpr uint32_t kErrorTextMax = 4096;
+inline constexpr uint32_t kReadsMax = 8;  // under way on one connection; P refuses more
 
 // Where a process of the same host finds P's arena: /proc/<pid>/fd/<fd>, to be believed only if the header page there
 // repeats nonce and sizes.

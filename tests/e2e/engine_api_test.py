@@ -326,7 +326,7 @@ class Names(harness.ServingTest):
             self.assertEqual(request(port, "GET", "/v1/models")[1]["data"][0]["max_model_len"], 1000)
 
     def test_what_is_not_there_is_refused_at_start(self):
-        for flags in (["--tensor-parallel-size", "4"], ["--speculative-config", '{"method": "mtp"}'],
+        for flags in (["--node-rank", "1"], ["--speculative-config", '{"method": "mtp"}'],
                       ["--no-such-flag"], ["--max-model-len", "many"]):
             status, said = harness.run_to_end("serve", harness.TINY, *flags)
             self.assertEqual(status, 2, (flags, said))

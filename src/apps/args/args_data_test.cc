@@ -43,7 +43,7 @@ TEST(CommandLines, EveryGuideIsAcceptedOrRefusedByNameNeverUnknown) {
     ASSERT_TRUE(parsed.has_value()) << parsed.error().message();
     EXPECT_TRUE(parsed->model.has_value());
     const auto report = check_arguments(*parsed);
-    // These guides ask for several ranks and speculation: a refusal says which flags, and nothing is a wrong value.
+    // These guides ask for speculation and a pool: a refusal says which flags, and nothing is a wrong value.
     if (!report) {
       EXPECT_EQ(report.error().code(), Code::kUnimplemented) << report.error().message();
       EXPECT_NE(report.error().message().find("--"), std::string::npos) << report.error().message();

@@ -73,13 +73,14 @@ TEST(ArgGrammar, EverySeedCommandLineIsUnderstoodOrRefusedWithAReason) {
 }
 
 TEST(ArgsCheck, RefusalsListEverythingAndHarmlessValuesPass) {
-  const std::vector<std::string> bad{"m", "-tp", "4", "--speculative-config", "{\"method\":\"mtp\"}", "--seed", "1"};
+  const std::vector<std::string> bad{
+      "m", "--data-parallel-backend", "ray", "--speculative-config", "{\"method\":\"mtp\"}", "--seed", "1"};
   const auto refused = check_arguments(*parse_arguments(bad));
   ASSERT_FALSE(refused.has_value());
-  EXPECT_THAT(refused.error().message(), HasSubstr("--tensor-parallel-size 4"));
+  EXPECT_THAT(refused.error().message(), HasSubstr("--data-parallel-backend ray"));
   EXPECT_THAT(refused.error().message(), HasSubstr("--speculative-config"));
   const std::vector<std::string> good{
-      "m", "-tp", "1", "--enforce-eager", "--additional-config", R"({"enable_mlapo":true,"strange":1})"};
+      "m", "-tp", "4", "--enforce-eager", "--additional-config", R"({"enable_mlapo":true,"strange":1})"};
   const auto report = check_arguments(*parse_arguments(good));
   ASSERT_TRUE(report.has_value());
   EXPECT_EQ(report->inert.size(), 2u);

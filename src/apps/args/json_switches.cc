@@ -20,8 +20,10 @@ struct Switch {
 
 constexpr std::string_view kGraphs = "graph capture has no CPU counterpart";
 constexpr std::string_view kNpu = "it steers the NPU's streams and fused kernels; there is no CPU counterpart";
-constexpr std::string_view kMoe = "it concerns experts spread over several ranks; here one rank holds every expert";
-constexpr std::string_view kOneRank = "one rank has nothing to share";
+constexpr std::string_view kMoe = "whole experts are spread over ranks, and the shared one is cut as any layer is";
+constexpr std::string_view kFineTp =
+    "weights are cut by outputs over all ranks of a stage, the vocabulary's too, so no part needs a size of its own";
+constexpr std::string_view kBalance = "a request goes to the replica with the least work when it comes";
 
 constexpr std::array kSwitches{
     Switch{"additional-config", "enable_flashcomm1", Kind::kInert, kNpu},
@@ -30,13 +32,13 @@ constexpr std::array kSwitches{
     Switch{"additional-config", "enable_shared_expert_dp", Kind::kInert, kMoe},
     Switch{"additional-config", "enable_mlapo", Kind::kInert, kNpu},
     Switch{"additional-config", "enable_force_eplb", Kind::kInert, kMoe},
-    Switch{"additional-config", "finegrained_tp_config", Kind::kInert, kOneRank},
+    Switch{"additional-config", "finegrained_tp_config", Kind::kInert, kFineTp},
     // A decode engine without a free block preempts and computes the request again itself: the answer is the same.
     Switch{"additional-config", "recompute_scheduler_enable", Kind::kInert,
            "a request that finds no free block is preempted and recomputed where it is"},
     Switch{"additional-config", "scheduler_config.recompute_scheduler_enable", Kind::kInert,
            "a request that finds no free block is preempted and recomputed where it is"},
-    Switch{"additional-config", "scheduler_config.enable_balance_scheduling", Kind::kInert, kOneRank},
+    Switch{"additional-config", "scheduler_config.enable_balance_scheduling", Kind::kInert, kBalance},
     Switch{"attention-config", "indexer_kv_dtype", Kind::kDone, ""},
     Switch{"compilation-config", "*", Kind::kInert, kGraphs},
     Switch{"profiler-config", "*", Kind::kInert, "there is no torch profiler here"},

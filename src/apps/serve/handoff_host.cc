@@ -29,11 +29,11 @@ Result<transfer::PullConnectorOptions> connector_options(const HandoffHostOption
   made.identity.tokenizer_hash = options.tokenizer_hash;
   made.identity.profile = options.profile;
   made.identity.software_version = BATON_VERSION;
-  const auto& entries = request.layout.blocks.entries();
+  const auto& entries = request.ranks[0].layout.blocks.entries();
   for (size_t entry = 0; entry < entries.size(); ++entry) {
     made.identity.layer_names.push_back(fmt::format("cache.{}.{}", entry, entries[entry].kind));
   }
-  made.layout = request.layout;
+  made.layout = request.ranks[0].layout;
   made.host = config.host;
   made.port = config.port;
   made.lease = seconds_of(config.lease_s);
@@ -60,7 +60,7 @@ class HandoffHost final : public engine::KvHost {
     return {};
   }
 
-  std::byte* memory() override { return arena_.data().data(); }
+  std::byte* memory(int) override { return arena_.data().data(); }
   transfer::KvProducer* producer() override { return producer_.get(); }
   transfer::KvConsumer* consumer() override { return consumer_.get(); }
 
@@ -74,8 +74,11 @@ class HandoffHost final : public engine::KvHost {
 
 engine::MakeKvHost handoff_host_factory(HandoffHostOptions options) {
   return [options = std::move(options)](engine::KvHostRequest request) -> Result<std::unique_ptr<engine::KvHost>> {
+    if (request.ranks.size() != 1) {
+      return fail(Code::kUnimplemented, "a hand-off of {} ranks", request.ranks.size());
+    }
     BATON_TRY_ASSIGN(auto connector, connector_options(options, request));
-    BATON_TRY_ASSIGN(auto arena, transfer::create_kv_arena(request.layout));
+    BATON_TRY_ASSIGN(auto arena, transfer::create_kv_arena(request.ranks[0].layout));
     auto host = std::make_unique<HandoffHost>(std::move(arena));
     BATON_TRY(host->connect(options.config, connector));
     return host;

@@ -107,10 +107,23 @@ Result<server::SamplingDefaults> sampling_defaults(const ServeSetup& setup, cons
           : std::string("generation_config.json with --override-generation-config over it")));
 }
 
+// A replica of one rank that meets no other is all that is built here.
+Result<void> check_built(const TopologySetup& topology) {
+  if (topology.ranks_per_replica() == 1 && topology.dp_size_local == 1 && !topology.replicas_meet()) return {};
+  return fail(Code::kUnimplemented,
+              "tensor {} * pipeline {} * prefill context {} parallel, {} replicas here{}: more than one rank is not in "
+              "this version of Baton",
+              topology.tp, topology.pp, topology.pcp, topology.dp_size_local,
+              topology.replicas_meet() ? fmt::format(" of {} that share experts", topology.dp_size) : "");
+}
+
 }  // namespace
 
 Result<void> run_server(ServeSetup setup) {
   std::signal(SIGPIPE, SIG_IGN);
+  BATON_TRY(check_built(setup.topology));
+  BATON_TRY_ASSIGN(setup.engine.kv_transfer,
+                   kv_transfer_of_replica(setup.engine.kv_transfer, setup.topology, setup.topology.dp_rank));
   if (setup.threads <= 0) setup.threads = tensor::usable_cores();
   const bool oversubscribed = setup.threads > tensor::usable_cores();
   if (oversubscribed) {

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "apps/serve/topology_setup.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "engine/engine.h"
@@ -22,7 +23,8 @@ struct ServeSetup {
   tensor::Isa isa = tensor::Isa::kPortable;
   bool allow_onednn = true;
   std::string quantization;  // "ascend", or empty: as the checkpoint says
-  engine::EngineConfig engine;
+  TopologySetup topology;
+  engine::EngineConfig engine;  // of every replica; the hand-off's settings: kv_transfer_of_replica
   server::ServerOptions server;
   Duration shutdown_timeout = std::chrono::seconds(0);  // how long SIGTERM lets requests go on
 };

@@ -23,7 +23,9 @@ int refuse(const Status& status) {
 
 void report_start(const StartReport& report, const ServeSetup& setup) {
   for (const auto& warning : report.warnings) log_warning("{}", warning);
+  for (const auto& warning : setup.topology.warnings) log_warning("{}", warning);
   for (const auto& line : report.inert) log_info("inert flag {}", line);
+  for (const auto& note : setup.topology.notes) log_info("{}", note);
   const auto& listen = setup.server.http.listen;
   const bool beyond_loopback = listen.unix_path.empty() && !listen.host.starts_with("127.") && listen.host != "::1" &&
                                listen.host != "localhost";

@@ -82,7 +82,7 @@ std::string random_engine_id() {
   return fmt::format("{:08x}{:08x}", device(), device());
 }
 
-Result<engine::KvTransferConfig> kv_transfer_of(const json& value, const ReadEnvironment& environment) {
+Result<engine::KvTransferConfig> kv_transfer_of(const json& value, const TopologySetup& topology) {
   engine::KvTransferConfig config;
   BATON_TRY_ASSIGN(config.connector, text_member(value, "kv_connector"));
   BATON_TRY_ASSIGN(const std::string role, text_member(value, "kv_role"));
@@ -104,9 +104,7 @@ Result<engine::KvTransferConfig> kv_transfer_of(const json& value, const ReadEnv
     }
   }
   BATON_TRY_ASSIGN(config.host, text_member(value, "kv_ip"));
-  if (config.host.empty()) config.host = environment("VLLM_HOST_IP");
-  if (config.host.empty()) config.host = environment("HCCL_IF_IP");
-  if (config.host.empty()) config.host = "127.0.0.1";
+  if (config.host.empty()) config.host = topology.own_address;
   BATON_TRY_ASSIGN(const std::string policy, text_member(value, "kv_load_failure_policy"));
   if (!policy.empty() && policy != "fail" && policy != "recompute") {
     return fail(Code::kInvalidArgument, "--kv-transfer-config kv_load_failure_policy '{}': use recompute or fail",
@@ -146,7 +144,8 @@ Result<std::string> indexer_dtype_of(const ParsedArgs& parsed) {
 }
 
 // PYTHONHASHSEED=0 on every process is how deployments make prefix hashes agree.
-Result<engine::EngineConfig> engine_config_of(const ParsedArgs& parsed, const ReadEnvironment& environment) {
+Result<engine::EngineConfig> engine_config_of(const ParsedArgs& parsed, const ReadEnvironment& environment,
+                                              TopologySetup& topology) {
   engine::EngineConfig config;
   BATON_TRY_ASSIGN(config.max_model_len, checked_int(parsed, "max-model-len", 0, -1, INT32_MAX));
   if (config.max_model_len == -1) config.max_model_len = 0;
@@ -158,7 +157,11 @@ Result<engine::EngineConfig> engine_config_of(const ParsedArgs& parsed, const Re
                 "max_num_batched_tokens ({}) must be greater than or equal to max_num_seqs ({}).",
                 config.max_num_batched_tokens, config.max_num_seqs);
   }
-  BATON_TRY_ASSIGN(config.block_size, checked_int(parsed, "block-size", 16, 1, 65536));
+  std::optional<int> block_size;
+  if (parsed.has("block-size")) {
+    BATON_TRY_ASSIGN(block_size, checked_int(parsed, "block-size", 16, 1, 65536));
+  }
+  BATON_TRY_ASSIGN(config.block_size, topology_block_size(topology, block_size, 16));
   config.kv_cache_bytes = human_or(parsed, "kv-cache-memory-bytes", 0);
   if (config.kv_cache_bytes < 0) {
     return fail(Code::kInvalidArgument, "argument --kv-cache-memory-bytes: {} is negative", config.kv_cache_bytes);
@@ -189,7 +192,7 @@ Result<engine::EngineConfig> engine_config_of(const ParsedArgs& parsed, const Re
   config.hash_seed = environment("PYTHONHASHSEED");
   if (parsed.has("seed")) config.seed = static_cast<uint64_t>(*parse_plain_int(parsed.value("seed")));
   if (parsed.has("kv-transfer-config")) {
-    BATON_TRY_ASSIGN(config.kv_transfer, kv_transfer_of(json::parse(parsed.value("kv-transfer-config")), environment));
+    BATON_TRY_ASSIGN(config.kv_transfer, kv_transfer_of(json::parse(parsed.value("kv-transfer-config")), topology));
   }
   return config;
 }
@@ -256,7 +259,8 @@ Result<server::ServerOptions> server_options_of(const ParsedArgs& parsed, bool a
 
 Result<ServeSetup> make_serve_setup(const ParsedArgs& parsed, bool as_vllm, const ReadEnvironment& environment) {
   ServeSetup setup;
-  BATON_TRY_ASSIGN(setup.engine, engine_config_of(parsed, environment));
+  BATON_TRY_ASSIGN(setup.topology, make_topology_setup(parsed, environment));
+  BATON_TRY_ASSIGN(setup.engine, engine_config_of(parsed, environment, setup.topology));
   BATON_TRY_ASSIGN(setup.server, server_options_of(parsed, as_vllm, environment));
   setup.engine.max_logprobs = setup.server.limits.max_logprobs;
   BATON_TRY_ASSIGN(setup.threads, checked_int(parsed, "threads", 0, 0, 1024));

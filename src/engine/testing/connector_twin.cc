@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/check.h"
 #include "tensor/buffer.h"
 
 namespace baton::engine::testing {
@@ -161,22 +162,23 @@ class TwinHost final : public KvHost {
   ~TwinHost() override {
     if (link_ != nullptr) link_->disconnect(side_);
   }
-  std::byte* memory() override { return memory_.data(); }
+  std::byte* memory(int) override { return memory_.data(); }
   transfer::KvProducer* producer() override { return producer_.get(); }
   transfer::KvConsumer* consumer() override { return consumer_.get(); }
   void on_block_reuse(BlockId block) override {
-    std::memset(memory_.data() + request_.layout.block_offset(block.value), 0xAB,
-                static_cast<size_t>(request_.layout.blocks.block_bytes()));
+    std::memset(memory_.data() + layout().block_offset(block.value), 0xAB,
+                static_cast<size_t>(layout().blocks.block_bytes()));
   }
   void on_slot_reuse(int32_t slot) override {
-    std::memset(memory_.data() + request_.layout.slot_offset(slot), 0xAB,
-                static_cast<size_t>(request_.layout.states.block_bytes()));
+    std::memset(memory_.data() + layout().slot_offset(slot), 0xAB, static_cast<size_t>(layout().states.block_bytes()));
   }
 
   std::unique_ptr<transfer::KvProducer> producer_;
   std::unique_ptr<transfer::KvConsumer> consumer_;
 
  private:
+  const kv::CacheLayout& layout() const { return request_.ranks[0].layout; }
+
   const KvHostRequest request_;
   tensor::Buffer memory_;
   const std::shared_ptr<TwinLink> link_;
@@ -187,10 +189,12 @@ class TwinHost final : public KvHost {
 
 MakeKvHost make_twin_host(std::shared_ptr<TwinLink> link, TwinSide side) {
   return [link, side](KvHostRequest request) -> Result<std::unique_ptr<KvHost>> {
-    const auto bytes = static_cast<size_t>(request.layout.data_bytes());
+    BATON_CHECK(request.ranks.size() == 1, "the twin serves engines of one rank, not {}", request.ranks.size());
+    const auto layout = request.ranks[0].layout;
+    const auto bytes = static_cast<size_t>(layout.data_bytes());
     BATON_TRY_ASSIGN(auto memory, tensor::Buffer::allocate(bytes));
     auto host = std::make_unique<TwinHost>(request, std::move(memory), link, side);
-    if (link != nullptr) link->connect(side, host->memory(), request.layout, request.wake);
+    if (link != nullptr) link->connect(side, host->memory(0), layout, request.wake);
     if (side == TwinSide::kProducer) host->producer_ = std::make_unique<TwinProducer>(link);
     if (side == TwinSide::kConsumer) host->consumer_ = std::make_unique<TwinConsumer>(link);
     return host;

@@ -1,0 +1,89 @@
+// The grid of ranks that a command line asks for: sizes, this process's place in it, where its processes meet.
+//
+// Pure but for the look at network interfaces (own_address.h). Everything that can be known without the checkpoint is
+// checked here, in vLLM's words where vLLM has the check; what needs the model's numbers is in check_topology.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "apps/args/arg_grammar.h"
+#include "apps/args/resolve_model.h"
+#include "base/status.h"
+#include "engine/engine.h"
+
+namespace baton::apps {
+
+// Who chooses the data-parallel replica of a request.
+enum class LoadBalance : uint8_t {
+  kInternal,  // one API server over all replicas, which live in this process
+  kExternal,  // one process, one replica, one API server each; somebody in front chooses
+  kHybrid,    // one API server a node over the replicas of that node
+};
+std::string_view load_balance_name(LoadBalance mode);
+
+struct TopologySetup {
+  // The grid of one replica. A stage's team has pcp * tp ranks; dcp lies over tp.
+  int pp = 1, tp = 1, pcp = 1, dcp = 1;
+  bool expert_parallel = false;
+  // Tokens in a row on one context rank: a multiple of 768 that, times the context ranks, divides 12288. It is also
+  // each rank's block size. 0 with one context rank, where the block size is free.
+  int interleave = 0;
+  std::vector<int> layer_partition;  // VLLM_PP_LAYER_PARTITION, one count per stage; empty: an even split
+
+  // Replicas. This process holds ranks [dp_rank, dp_rank + dp_size_local).
+  LoadBalance load_balance = LoadBalance::kInternal;
+  int dp_size = 1, dp_rank = 0, dp_size_local = 1;
+  std::string dp_address = "127.0.0.1";  // of the process with rank 0
+  int dp_rpc_port = 29550;
+
+  // Hosts of one replica: node_rank holds stages [first_stage(), first_stage() + stages_here()).
+  int nnodes = 1, node_rank = 0;
+  std::string master_addr = "127.0.0.1";
+  int master_port = 29501;
+  bool headless = false;  // no API server here; the node of rank 0 has it
+
+  // Device numbers of BATON_VISIBLE_DEVICES or ASCEND_RT_VISIBLE_DEVICES, as given; empty: none was given.
+  std::vector<int> visible_devices;
+  // Where other processes reach this one: VLLM_HOST_IP, HCCL_IF_IP, the address of the interface that
+  // GLOO_SOCKET_IFNAME names, or that of the route to the meeting point. A numeric address.
+  std::string own_address = "127.0.0.1";
+  double step_timeout_s = 300;  // VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS
+
+  std::vector<std::string> notes, warnings;  // for the start-up log
+
+  int context_ranks() const { return pcp * dcp; }
+  int ranks_per_stage() const { return pcp * tp; }
+  int ranks_per_replica() const { return pp * pcp * tp; }
+  int stages_here() const { return pp / nnodes; }
+  int first_stage() const { return node_rank * stages_here(); }
+  int ranks_here() const { return dp_size_local * stages_here() * ranks_per_stage(); }
+  bool one_rank() const { return ranks_per_replica() == 1 && dp_size == 1; }
+  // Processes meet at dp_address: replicas of other processes exist, and they share something (experts).
+  bool replicas_meet() const { return dp_size > dp_size_local && expert_parallel; }
+};
+
+// kInvalidArgument says which sizes don't fit and why; kUnimplemented for what no grid of ours can be.
+Result<TopologySetup> make_topology_setup(const ParsedArgs& parsed, const ReadEnvironment& environment);
+
+// Under context parallelism the block size is the interleave: `given` is raised to it, with a note, or refused.
+Result<int> topology_block_size(TopologySetup& topology, std::optional<int> given, int fallback);
+
+// What the checks below need of a model.
+struct ModelNumbers {
+  int layers = 0;
+  int heads = 0;      // of attention, KDA's too
+  int kda_heads = 0;  // 0: no KDA layers
+};
+// Layers of each stage, from the partition or evenly (a remainder goes to the stages before the last, from behind).
+Result<std::vector<int>> layers_of_stages(const TopologySetup& topology, int layers);
+Result<void> check_topology(const TopologySetup& topology, const ModelNumbers& model);
+
+// The hand-off's settings of one data-parallel rank: every rank has its own engine id and its own span of ports
+// (kv_port + dp_rank * ranks of a replica), so that one template serves all ranks of a host.
+Result<engine::KvTransferConfig> kv_transfer_of_replica(const engine::KvTransferConfig& config,
+                                                        const TopologySetup& topology, int dp_rank);
+
+}  // namespace baton::apps
