@@ -49,17 +49,22 @@ class Lab:
         with self.client.inside():
             return harness.request(PORT, "POST" if body else "GET", path, body, timeout=timeout, host=host.address)
 
+    def wait_ready(self, process, path="/health"):
+        """Asked from the client's host: that is where it must be reached from."""
+        def up():
+            if process.popen.poll() is not None:
+                raise AssertionError(f"{process.name} ended with {process.popen.returncode}:\n{process.tail()}")
+            try:
+                return self.ask(process.host, path, timeout=2)[0] == 200
+            except OSError:
+                return False
+
+        wait_until(up, harness.START_SECONDS, f"{process.name} is ready")
+
     def metric(self, host, name):
         """Asked on the host itself: its cable may be cut."""
         with host.inside():
             return harness.metric(PORT, name)
-
-    def ready(self, host, path="/health"):
-        try:
-            with host.inside():
-                return harness.request(PORT, "GET", path, timeout=2)[0] == 200
-        except OSError:
-            return False
 
 
 @unittest.skipIf(REASON, REASON)
@@ -101,18 +106,7 @@ class Hosts(unittest.TestCase):
         self.wait_ready("proxy")
 
     def wait_ready(self, name):
-        host = self.host(name)
-        address_ready = (lambda: self.lab.ask(host, "/healthcheck", timeout=2)[0] == 200) if name == "proxy" else (
-            lambda: self.lab.ready(host))
-
-        def up():
-            self.assertIsNone(self.processes[name].popen.poll(), f"{name} ended:\n{self.processes[name].tail()}")
-            try:
-                return address_ready()
-            except OSError:
-                return False
-
-        wait_until(up, harness.START_SECONDS, f"{name} is ready")
+        self.lab.wait_ready(self.processes[name], "/healthcheck" if name == "proxy" else "/health")
 
     def start_engine(self, name):
         arguments = ["serve", harness.TINY, "--host", "0.0.0.0", "--port", str(PORT), "--served-model-name", "tiny",
