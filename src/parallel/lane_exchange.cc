@@ -53,7 +53,7 @@ std::optional<LaneExchange::Failure> LaneExchange::run(std::span<const Mesh::Byt
     if (moved) continue;
     if (auto status = state_.failure()) return Failure{std::move(*status)};
     if (SteadyClock().now() >= deadline) return late(timeout);
-    lanes_.wait(Lanes::Side::kIn, ticket, wants_, deadline);
+    lanes_.wait(Lanes::Side::kIn, ticket, wants_, Lanes::Until::kAllReads, deadline);
   }
 }
 

@@ -37,7 +37,7 @@ std::optional<LaneMessages::Failure> LaneMessages::send(int process, uint32_t ta
     if (SteadyClock().now() >= deadline) {
       return Failure{state_.lost(process, overdue(state_.options().deadline, "room for a message"))};
     }
-    lanes_.wait(Lanes::Side::kOut, ticket, wants, deadline);
+    lanes_.wait(Lanes::Side::kOut, ticket, wants, Lanes::Until::kAny, deadline);
   }
   return {};
 }
@@ -54,7 +54,7 @@ void LaneMessages::read_all() {
       wants[static_cast<size_t>(p)].read = open;
       if (open && read_from(p)) moved = true;
     }
-    if (!moved) lanes_.wait(Lanes::Side::kIn, ticket, wants, TimePoint::max());
+    if (!moved) lanes_.wait(Lanes::Side::kIn, ticket, wants, Lanes::Until::kAny, TimePoint::max());
   }
 }
 

@@ -30,8 +30,10 @@ class Lanes {
   // Bytes given now, 0 when there are none. kUnavailable at the end.
   virtual Result<size_t> read_some(int process, std::span<std::byte> into) = 0;
   virtual uint32_t ticket(Side side) = 0;
-  // Until something wanted (one entry a process) may go on, nudge() or stop() is called, or `until`; may end early.
-  virtual void wait(Side side, uint32_t ticket, std::span<const Want> wants, TimePoint until) = 0;
+  // Until something wanted (one entry a process) may go on, nudge() or stop() is called, or `until`; may end early. An
+  // exchange that has written all waits for all reads it wants: one wake-up where the lanes can do that.
+  enum class Until : uint8_t { kAny, kAllReads };
+  virtual void wait(Side side, uint32_t ticket, std::span<const Want> wants, Until what, TimePoint until) = 0;
   // Any thread: the waiter on kIn looks again.
   virtual void nudge() = 0;
   // Any thread: every wait ends at once from now on.

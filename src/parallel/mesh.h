@@ -45,8 +45,8 @@ struct MeshOptions {
   // Messages of one peer that wait to be received. Past it (one message always fits) that peer's sends wait.
   uint64_t inbox_bytes_max = uint64_t{1} << 30;
   // Shared memory of a process for what others send to it on one of the two paths, all peers together; a peer's ring
-  // is 64 KiB to 4 MiB.
-  uint64_t ring_bytes = uint64_t{16} << 20;
+  // is 64 KiB to 1 MiB.
+  uint64_t ring_bytes = uint64_t{8} << 20;
   // How long a wait in shared memory spins before it blocks. Only where every rank of the host has a core of its own.
   Duration spin = Duration::zero();
 };

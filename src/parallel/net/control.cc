@@ -98,7 +98,9 @@ void Control::read(int process) {
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
     peer.closed = true;
     if (count == 0) return lose(state_.lost(process, "its process has ended"));
-    if (errno == ETIMEDOUT) return lose(state_.lost(process, "its host does not answer"));
+    if (errno == ETIMEDOUT || errno == EHOSTUNREACH || errno == ENETUNREACH) {
+      return lose(state_.lost(process, fmt::format("its host does not answer ({})", std::strerror(errno))));
+    }
     return lose(state_.lost(process, fmt::format("its process or host has ended: {}", std::strerror(errno))));
   }
 }

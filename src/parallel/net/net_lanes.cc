@@ -46,7 +46,7 @@ class NetLanes final : public Lanes {
 
   uint32_t ticket(Side /*side*/) override { return 0; }
 
-  void wait(Side side, uint32_t /*ticket*/, std::span<const Want> wants, TimePoint until) override {
+  void wait(Side side, uint32_t /*ticket*/, std::span<const Want> wants, Until /*what*/, TimePoint until) override {
     std::vector<pollfd> set;
     set.reserve(wants.size() + 2);
     set.push_back({.fd = stopped_.get(), .events = POLLIN, .revents = 0});

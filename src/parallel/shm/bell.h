@@ -16,20 +16,26 @@ namespace baton::parallel {
 struct alignas(64) Bell {
   std::atomic<uint32_t> rings;
   std::atomic<uint32_t> waiters;
+  std::atomic<uint32_t> enough;  // rings at which the waiter wants to be woken
 
-  void ring() {
-    rings.fetch_add(1);
-    if (waiters.load() != 0) ::syscall(SYS_futex, &rings, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+  // `now`: wakes the waiter even if it waits for more rings.
+  void ring(bool now = false) {
+    const uint32_t count = rings.fetch_add(1) + 1;
+    if (waiters.load() == 0) return;
+    if (!now && static_cast<int32_t>(count - enough.load()) < 0) return;
+    ::syscall(SYS_futex, &rings, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
   }
 
-  // Returns when it has rung since `seen` was read from `rings`, at `until`, or early.
-  void wait(uint32_t seen, TimePoint until) {
+  // Returns when it has rung `count` times since `seen` was read from `rings`, at `until`, or early; at once when it
+  // has rung at all before this call. One thread waits at a time where count is over 1.
+  void wait(uint32_t seen, uint32_t count, TimePoint until) {
     timespec at{};
     const bool bounded = until != TimePoint::max();
     if (bounded) {
       const auto since = until.time_since_epoch().count();
       at = {.tv_sec = since / 1'000'000'000, .tv_nsec = since % 1'000'000'000};
     }
+    enough.store(seen + count);
     waiters.fetch_add(1);
     ::syscall(SYS_futex, &rings, FUTEX_WAIT_BITSET, seen, bounded ? &at : nullptr, nullptr, FUTEX_BITSET_MATCH_ANY);
     waiters.fetch_sub(1);

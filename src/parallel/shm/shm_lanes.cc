@@ -36,7 +36,7 @@ class ShmLanes final : public Lanes {
     copy_in(theirs.ring_data(path_, rank_), capacity, written, bytes.first(count));
     written += count;
     ring.written.store(written);
-    theirs.bell(path_, false).ring();
+    theirs.bell(path_, false).ring(count < bytes.size());  // full: it must be emptied, whoever else is awaited
     return count;
   }
 
@@ -53,33 +53,44 @@ class ShmLanes final : public Lanes {
     position += count;
     ring.read.store(position);
     if (ring.writer_waits.load() != 0 && ring.writer_waits.exchange(0) != 0) {
-      segment(process).bell(path_, path_ == kMessagePath).ring();
+      segment(process).bell(path_, path_ == kMessagePath).ring(true);
     }
     return count;
   }
 
   uint32_t ticket(Side side) override { return bell(side).rings.load(); }
 
-  void wait(Side side, uint32_t seen, std::span<const Want> /*wants*/, TimePoint until) override {
+  void wait(Side side, uint32_t seen, std::span<const Want> wants, Until what, TimePoint until) override {
     if (stopped_.load()) return;
-    if (spin_ > Duration::zero() && spun(bell(side), seen)) return;
-    bell(side).wait(seen, until);
+    const uint32_t count = what == Until::kAllReads ? rings_wanted(wants) : 1;
+    if (spin_ > Duration::zero() && spun(bell(side), seen + count)) return;
+    bell(side).wait(seen, count, until);
   }
 
-  void nudge() override { bell(Side::kIn).ring(); }
+  void nudge() override { bell(Side::kIn).ring(true); }
   void stop() override {
     stopped_.store(true);
-    bell(Side::kIn).ring();
-    bell(Side::kOut).ring();
+    bell(Side::kIn).ring(true);
+    bell(Side::kOut).ring(true);
   }
 
  private:
   Segment& segment(int process) { return (*segments_)[static_cast<size_t>(process)]; }
   Bell& bell(Side side) { return segment(rank_).bell(path_, side == Side::kOut); }
 
-  bool spun(const Bell& bell, uint32_t seen) const {
+  // Each of those who are awaited rings at least once: nothing of them was there when the ticket's reads were tried.
+  static uint32_t rings_wanted(std::span<const Want> wants) {
+    uint32_t reads = 0;
+    for (const Want& want : wants) {
+      if (want.write) return 1;
+      reads += want.read ? 1 : 0;
+    }
+    return std::max(reads, 1U);
+  }
+
+  bool spun(const Bell& bell, uint32_t enough) const {
     const TimePoint until = SteadyClock().now() + spin_;
-    while (bell.rings.load(std::memory_order_relaxed) == seen) {
+    while (static_cast<int32_t>(bell.rings.load(std::memory_order_relaxed) - enough) < 0) {
       for (int i = 0; i < 32; ++i) __builtin_ia32_pause();
       if (SteadyClock().now() >= until) return false;
     }
@@ -113,7 +124,7 @@ std::unique_ptr<Lanes> make_shm_lanes(Segments segments, int rank, Path path, Du
 
 uint64_t ring_bytes_for(int processes, uint64_t bytes) {
   const uint64_t each = bytes / static_cast<uint64_t>(std::max(1, processes - 1));
-  return std::bit_floor(std::clamp<uint64_t>(each, 64 * 1024, 4 << 20));
+  return std::bit_floor(std::clamp<uint64_t>(each, 64 * 1024, 1 << 20));
 }
 
 }  // namespace baton::parallel
