@@ -66,6 +66,8 @@ class PackedMatrix {
   // would lie outside huge pages (a third of the read speed), and a model's experts can be more than the mappings that
   // a process may have.
   static Result<std::vector<PackedMatrix>> reserve_many(const MatmulSpec& spec, int64_t count);
+  // No outputs of a matrix: says how the others' input is quantised. spec.out_features is 0.
+  static PackedMatrix none(const MatmulSpec& spec, StaticQuant quant);
   // Packs rows [row_begin, row_begin + row_count) from the file's row-major bytes (dtype_bytes(dtype, K) a row).
   // row_begin must be a multiple of kPanelRows; row_count too, except at the end. Different ranges may be packed by
   // different threads at once.
@@ -118,11 +120,19 @@ class ActivationBuffer {
   // Room for `max_rows` rows of up to `max_features` inputs in any format. kInvalidArgument for sizes below 1.
   static Result<ActivationBuffer> allocate(int64_t max_rows, int64_t max_features);
 
+  // The same over memory that ranks share: bytes() of it, aligned to 64. Each rank has a buffer of its own over it, and
+  // they quantise parts of the same rows.
+  static size_t bytes(int64_t max_rows, int64_t max_features);
+  static Result<ActivationBuffer> over(std::shared_ptr<tensor::Buffer> memory, int64_t max_rows, int64_t max_features);
+
   // x: [rows, features] fp32, row stride `x_stride` elements. Threads split over rows. int8 formats need a multiple of
   // 32 (256) features. A group whose maximum is below 2^-120 becomes all zero with scale 0; one that holds a NaN or an
   // infinity becomes zeros with scale NaN, so that every output it feeds is NaN. quant: of the weight, for kInt8Static.
   void quantize(const float* x, int64_t x_stride, int64_t rows, int64_t features, ActivationFormat format,
                 tensor::Isa isa, ComputePool& pool, StaticQuant quant = {});
+  // Of all those rows, [begin, end) alone: the others are another's to quantise, over the same memory.
+  void quantize_part(const float* x, int64_t x_stride, int64_t rows, int64_t features, ActivationFormat format,
+                     tensor::Isa isa, ComputePool& pool, StaticQuant quant, int64_t begin, int64_t end);
   // x: [rows, heads, features] fp32, row stride `x_stride` elements; stored head by head: row h * rows + r.
   void quantize_heads(const float* x, int64_t x_stride, int64_t rows, int64_t heads, int64_t features,
                       ActivationFormat format, tensor::Isa isa, ComputePool& pool);
@@ -136,17 +146,17 @@ class ActivationBuffer {
   StaticQuant static_quant() const { return static_quant_; }
   // values: f32, bf16 or int8, [rows, features], row stride row_stride_bytes(); a row of bf16 is filled up with zeros
   // to a multiple of 2, one of kInt8Row or kInt8Static to a multiple of 8.
-  const std::byte* values() const { return values_.data(); }
+  const std::byte* values() const { return values_; }
   // int8 formats: [rows, scales_per_row] fp32 scales, and the int32 sum of each group of 32 quantised inputs
   // ([rows, features / 32]), which formats with a minimum need. kInt8Row: a scale and a sum a row; kInt8Static too, and
   // the scale is 1 or, where the row holds a NaN or an infinity, NaN.
-  const float* scales() const { return scales_.as<float>(); }
-  const int32_t* group_sums() const { return sums_.as<int32_t>(); }
+  const float* scales() const { return scales_; }
+  const int32_t* group_sums() const { return sums_; }
   // kInt8Group32: scale times sum of each group, [rows, features / 32].
-  const float* scaled_sums() const { return scaled_sums_.as<float>(); }
+  const float* scaled_sums() const { return scaled_sums_; }
   // kInt8Group256: [rows, features / 256, kShortSums]: the sums of the 8 runs of 32, then those of the 16 runs of 16.
   static constexpr int kShortSums = 24;
-  const int16_t* short_sums() const { return short_sums_.as<int16_t>(); }
+  const int16_t* short_sums() const { return short_sums_; }
 
  private:
   void prepare(int64_t rows, int64_t features, ActivationFormat format, StaticQuant quant);
@@ -156,7 +166,13 @@ class ActivationBuffer {
   StaticQuant static_quant_;
   int64_t rows_ = 0, features_ = 0, row_stride_bytes_ = 0, scales_per_row_ = 0, sums_per_row_ = 0;
   int64_t max_rows_ = 0, max_features_ = 0;
-  tensor::Buffer values_, scales_, sums_, scaled_sums_, short_sums_;
+  std::shared_ptr<tensor::Buffer> memory_;
+  // Into it.
+  std::byte* values_ = nullptr;
+  float* scales_ = nullptr;
+  int32_t* sums_ = nullptr;
+  float* scaled_sums_ = nullptr;
+  int16_t* short_sums_ = nullptr;
 };
 
 // y[r, n] = sum_k x[r, k] W[n, k] (+ bias[n] added last, if bias is not null).

@@ -121,6 +121,14 @@ Result<PackedMatrix> PackedMatrix::reserve(const MatmulSpec& spec) {
   return std::move(matrices[0]);
 }
 
+PackedMatrix PackedMatrix::none(const MatmulSpec& spec, StaticQuant quant) {
+  PackedMatrix matrix;
+  matrix.spec_ = spec;
+  matrix.spec_.out_features = 0;
+  matrix.static_quant_ = quant;
+  return matrix;
+}
+
 Result<std::vector<PackedMatrix>> PackedMatrix::reserve_many(const MatmulSpec& spec, int64_t count) {
   BATON_TRY(check_spec(spec));
   const PanelLayout layout = panel_layout(spec.dtype, spec.out_features, spec.in_features);

@@ -133,9 +133,13 @@ std::unexpected<Status> WeightLoader::in_context(const weights::MatrixSource& fr
 }
 
 Result<PackedMatrix> WeightLoader::pack(const std::string& name, Rows rows, kernels::MatmulSpec spec) {
-  if (rows.count == 0) return PackedMatrix();
   BATON_TRY_ASSIGN(const weights::MatrixSource from, source(name, weights::Values::kRead));
   const int64_t count = rows.count.value_or(from.rows);
+  if (count == 0) {
+    const auto quant = from.static_input.value_or(weights::StaticInput{});
+    return PackedMatrix::none(spec_of(from, 0, spec),
+                              {.input_scale = quant.input_scale, .input_offset = quant.input_offset});
+  }
   BATON_TRY(check_range(checkpoint_, from, rows.begin, count));
   auto packed = PackedMatrix::reserve(spec_of(from, count, spec));
   if (!packed) return in_context(from, packed.error());
@@ -212,14 +216,14 @@ Result<std::vector<float>> WeightLoader::dense_rows(const std::string& name, int
 }
 
 Result<PackedMatrix> WeightLoader::float_matrix_rows(const std::string& name, int64_t begin, int64_t count) {
-  if (count == 0) return PackedMatrix();
+  if (count == 0) return PackedMatrix::none({.dtype = DType::kF32, .isa = options_.isa}, {});
   BATON_TRY_ASSIGN(const auto shape, matrix_shape(name));
   BATON_TRY_ASSIGN(const auto rows, dense_rows(name, begin, count));
   return pack_floats(name, rows, count, shape.second, DType::kF32);
 }
 
 Result<PackedMatrix> WeightLoader::finite_matrix_rows(const std::string& name, int64_t begin, int64_t rows) {
-  if (rows == 0) return PackedMatrix();
+  if (rows == 0) return matrix_rows(name, begin, 0);
   BATON_TRY_ASSIGN(const weights::MatrixSource from, source(name, weights::Values::kRead));
   constexpr int64_t kRowsAtOnce = 256;
   BATON_TRY(check_range(checkpoint_, from, begin, rows));

@@ -31,7 +31,7 @@ class WeightLoader {
  public:
   WeightLoader(const weights::Checkpoint& checkpoint, const LoadOptions& options, ComputePool& pool);
 
-  // Of rows there may be none below: the matrix is empty then, and nothing is read.
+  // Of rows there may be none below: the matrix is empty then, and knows its input's format alone.
 
   // A matrix [out, in] whose K is never split over ranks.
   Result<kernels::PackedMatrix> matrix(const std::string& name);

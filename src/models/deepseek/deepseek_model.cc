@@ -136,7 +136,8 @@ Result<void> DeepseekModel::prepare_layers(Scratch& scratch) const {
     const int blocks = banked_blocks(share_.layers().end);
     BATON_TRY_ASSIGN(scratch.bank, AttnResBank::allocate(TeamStep::mine_max(group, rows), blocks, config_.hidden));
   }
-  BATON_TRY_ASSIGN(scratch.input, QuantizedInput::allocate(std::max(scratch.max_rows, scratch.max_logit_rows), widest));
+  BATON_TRY_ASSIGN(scratch.input,
+                   QuantizedInput::allocate(std::max(scratch.max_rows, scratch.max_logit_rows), widest, group));
   return {};
 }
 
@@ -221,8 +222,8 @@ void DeepseekModel::set_input(const std::optional<AttnResWeights>& mix, const st
   kernels::rms_norm(mixed(mix, step), config_.hidden, norm.data(), config_.rms_epsilon,
                     normed + step.mine.begin * config_.hidden, config_.hidden, step.mine.count(), config_.hidden, isa_,
                     step.pool);
-  step.team.rows_made();
-  scratch.input.set(normed, step.team.rows(), config_.hidden);
+  // Each rank quantises the rows that it made.
+  scratch.input.set(normed, step.team.rows(), config_.hidden, &step.team);
 }
 
 void DeepseekModel::attention(int index, Step& step, float* out) {

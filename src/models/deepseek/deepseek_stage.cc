@@ -99,7 +99,7 @@ void DeepseekModel::write_logits(Step& step, float* logits) {
   kernels::rms_norm(own, hidden, final_norm_.data(), config_.rms_epsilon, own, hidden, some.count(), hidden, isa_,
                     step.pool);
   step.team.rows_made();
-  step.scratch.input.set(wanted, std::ssize(rows), hidden);
+  step.scratch.input.set(wanted, std::ssize(rows), hidden, &step.team);
   lm_head_.apply(step.scratch.input, logits, config_.vocab, step.pool);
 }
 

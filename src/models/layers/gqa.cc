@@ -100,7 +100,7 @@ void gqa_forward(const GqaWeights& weights, const GqaStep& step, TeamStep& team,
                              scratch.attention(), pool);
   }
   team.gathered();
-  input.set(scratch.heads_out(), team.rows(), shape.q_features());
+  input.set(scratch.heads_out(), team.rows(), shape.q_features(), &team);
   weights.o.apply(input, y, hidden, pool);
   team.gathered();
 }

@@ -23,10 +23,10 @@ void project(const KdaWeights& weights, const KdaStep& step, TeamStep& team, Kda
     weights.gate.apply(input, scratch.gate(), values, pool);
   team.gathered();
 
-  input.set(scratch.decay_low(), team.rows(), step.shape.decay_rank);
+  input.set(scratch.decay_low(), team.rows(), step.shape.decay_rank, &team);
   weights.f_b.apply(input, scratch.decay(), keys, pool);
   if (!weights.gate_a) return;
-  input.set(scratch.gate_low(), team.rows(), step.shape.gate_rank);
+  input.set(scratch.gate_low(), team.rows(), step.shape.gate_rank, &team);
   weights.gate.apply(input, scratch.gate(), values, pool);
 }
 
@@ -81,7 +81,7 @@ void kda_forward(const KdaWeights& weights, const KdaStep& step, TeamStep& team,
   kernels::gated_rms_norm(out, total, weights.o_norm.data(), step.shape.norm_eps, scratch.gate(), values, out, total,
                           team.rows(), heads.heads, heads.value_dim, step.isa, pool);
   team.gathered();
-  input.set(scratch.heads_out(), team.rows(), total);
+  input.set(scratch.heads_out(), team.rows(), total, &team);
   weights.o.apply(input, y, hidden, pool);
   team.gathered();
 }

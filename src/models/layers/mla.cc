@@ -15,7 +15,7 @@ Result<MlaScratch> MlaScratch::allocate(const MlaConfig& config, int64_t heads, 
   const auto floats = [&](int64_t features) { return static_cast<size_t>(max_rows * features) * sizeof(float); };
   const int64_t rank = config.kv_lora_rank, all_values = int64_t{config.heads} * config.value_dim;
   const int64_t widest = std::max<int64_t>(config.q_lora_rank, all_values);
-  BATON_TRY_ASSIGN(scratch.inner_, QuantizedInput::allocate(max_rows, widest));
+  BATON_TRY_ASSIGN(scratch.inner_, QuantizedInput::allocate(max_rows, widest, group));
   BATON_TRY_ASSIGN(scratch.cq_, TeamRows::allocate(group, max_rows, std::max(1, config.q_lora_rank)));
   BATON_TRY_ASSIGN(scratch.kv_, TeamRows::allocate(group, max_rows, rank + config.rope_dim));
   BATON_TRY_ASSIGN(scratch.heads_out_, group.share(floats(all_values)));
@@ -82,7 +82,7 @@ class MlaForward {
     make_values();
     team_.gathered();
     const int64_t features = all_values();
-    scratch_.inner_.set(scratch_.heads_out_->as<float>(), team_.rows(), features);
+    scratch_.inner_.set(scratch_.heads_out_->as<float>(), team_.rows(), features, &team_);
     weights_.o.apply(scratch_.inner_, y, hidden, pool_);
     team_.gathered();
   }
@@ -137,7 +137,7 @@ class MlaForward {
     kernels::write_latents(step_.cache, step_.slices, kv, width, kv + rank, width, step_.isa, pool_);
     float* q = scratch_.q_.as<float>();
     if (weights_.q_a) {
-      scratch_.inner_.set(scratch_.cq_.made(team_), team_.rows(), config_.q_lora_rank);
+      scratch_.inner_.set(scratch_.cq_.made(team_), team_.rows(), config_.q_lora_rank, &team_);
       weights_.q_b.apply(scratch_.inner_, q, features, pool_);
     }
     if (own_indexer()) {

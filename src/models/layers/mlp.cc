@@ -25,9 +25,9 @@ void mlp_activate(const MlpWeights& weights, const TeamStep& team, MlpScratch& s
   activation.apply(gate, up, scratch.activated() + first, scratch.features_, team.rows(), own, isa, pool);
 }
 
-void mlp_finish(const MlpWeights& weights, const TeamStep& team, MlpScratch& scratch, QuantizedInput& input, float* y,
+void mlp_finish(const MlpWeights& weights, TeamStep& team, MlpScratch& scratch, QuantizedInput& input, float* y,
                 int64_t y_stride, ComputePool& pool) {
-  input.set(scratch.activated(), team.rows(), scratch.features_);
+  input.set(scratch.activated(), team.rows(), scratch.features_, &team);
   weights.down.apply(input, y, y_stride, pool);
 }
 

@@ -22,8 +22,7 @@ class MlpScratch {
  private:
   friend void mlp_activate(const MlpWeights&, const TeamStep&, MlpScratch&, QuantizedInput&, tensor::Isa, ComputePool&,
                            const GatedActivation&);
-  friend void mlp_finish(const MlpWeights&, const TeamStep&, MlpScratch&, QuantizedInput&, float*, int64_t,
-                         ComputePool&);
+  friend void mlp_finish(const MlpWeights&, TeamStep&, MlpScratch&, QuantizedInput&, float*, int64_t, ComputePool&);
   int64_t features_ = 0;
   tensor::Buffer gate_, up_;  // [rows, outputs held]
   // [rows, intermediate], of the team; null with one rank: gate_
@@ -35,7 +34,7 @@ class MlpScratch {
 void mlp_activate(const MlpWeights& weights, const TeamStep& team, MlpScratch& scratch, QuantizedInput& input,
                   tensor::Isa isa, ComputePool& pool, const GatedActivation& activation);
 // After the team has gathered: the rank's columns of y [rows, hidden], rows y_stride apart.
-void mlp_finish(const MlpWeights& weights, const TeamStep& team, MlpScratch& scratch, QuantizedInput& input, float* y,
+void mlp_finish(const MlpWeights& weights, TeamStep& team, MlpScratch& scratch, QuantizedInput& input, float* y,
                 int64_t y_stride, ComputePool& pool);
 
 // Both. y: [rows, hidden] of the team, of which all columns are there on return.

@@ -250,7 +250,7 @@ class MoeForward {
                         step_.isa, pool_);
       team_.rows_made();
     }
-    input.set(latent, rows, width);
+    input.set(latent, rows, width, &team_);
     if (!weights_.shared) return weights_.latent_up->apply(input, y, shape_.hidden, pool_);
     float* hidden = scratch_.hidden_.as<float>();
     weights_.latent_up->apply_held(input, hidden, columns.count(), pool_);

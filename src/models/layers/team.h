@@ -45,6 +45,9 @@ class TeamStep {
     if (!few_) group_.barrier();
   }
 
+  // This rank's part of some rows, where they are cut however few there are.
+  parallel::Share part_of(int64_t rows) const { return parallel::share_of(rows, group_.size(), group_.rank()); }
+
   // Outputs of a matrix are cut in whole panels of the kernels.
   static parallel::Share columns_of(int64_t total, const parallel::Group& group) {
     constexpr int64_t kPanel = 16;
@@ -57,8 +60,6 @@ class TeamStep {
   }
 
  private:
-  parallel::Share part_of(int64_t rows) const { return parallel::share_of(rows, group_.size(), group_.rank()); }
-
   parallel::Group group_;
   int64_t rows_ = 0;
   bool few_ = false;

@@ -37,7 +37,7 @@ Result<void> LlamaModel::prepare(int max_rows, int max_logit_rows, int threads) 
   BATON_TRY_ASSIGN(scratch.normed, TeamRows::allocate(group, max_rows, config_.hidden));
   BATON_TRY_ASSIGN(scratch.logit_rows, TeamRows::allocate(group, max_logit_rows, config_.hidden));
   const int64_t widest = std::max({config_.hidden, config_.intermediate, config_.attention.q_features()});
-  BATON_TRY_ASSIGN(scratch.input, QuantizedInput::allocate(std::max(max_rows, max_logit_rows), widest));
+  BATON_TRY_ASSIGN(scratch.input, QuantizedInput::allocate(std::max(max_rows, max_logit_rows), widest, group));
   BATON_TRY_ASSIGN(scratch.attention,
                    GqaScratch::allocate(config_.attention, heads_, max_rows, threads, group, share_.place()));
   BATON_TRY_ASSIGN(scratch.mlp, MlpScratch::allocate(max_rows, config_.intermediate, group));
@@ -81,8 +81,7 @@ void LlamaModel::add_norm(const std::vector<float>& weight, TeamStep& team, Comp
   float* normed = scratch_.normed.made(team);
   kernels::add_rms_norm(scratch_.residual.as<float>(), scratch_.delta->as<float>() + mine.begin * hidden, weight.data(),
                         config_.rms_epsilon, normed + mine.begin * hidden, mine.count(), hidden, isa_, pool);
-  team.rows_made();
-  scratch_.input.set(normed, team.rows(), hidden);
+  scratch_.input.set(normed, team.rows(), hidden, &team);  // each rank quantises the rows that it made
 }
 
 void LlamaModel::tap(const ForwardBatch& batch, int64_t layer, const TeamStep& team) const {
@@ -108,8 +107,7 @@ void LlamaModel::forward(const ForwardBatch& batch, float* logits, ComputePool& 
   const parallel::Share mine = team.mine();
   kernels::rms_norm(residual, hidden, layers_[0].attention_norm.data(), config_.rms_epsilon,
                     normed + mine.begin * hidden, hidden, mine.count(), hidden, isa_, pool);
-  team.rows_made();
-  scratch_.input.set(normed, team.rows(), hidden);
+  scratch_.input.set(normed, team.rows(), hidden, &team);  // each rank quantises the rows that it made
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
     gqa_forward(layer.attention,
@@ -154,7 +152,7 @@ void LlamaModel::leave_stage(const ForwardBatch& batch, TeamStep& team, float* l
   kernels::rms_norm(own, hidden, final_norm_.data(), config_.rms_epsilon, own, hidden, some.count(), hidden, isa_,
                     pool);
   team.rows_made();
-  scratch_.input.set(wanted, std::ssize(rows), hidden);
+  scratch_.input.set(wanted, std::ssize(rows), hidden, &team);
   lm_head_.apply(scratch_.input, logits, config_.vocab, pool);
 }
 
