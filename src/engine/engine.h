@@ -16,6 +16,7 @@
 #include "base/status.h"
 #include "base/strong_id.h"
 #include "wire/kv_transfer_params.h"
+#include "wire/layout_desc.h"
 
 namespace baton::engine {
 
@@ -101,6 +102,8 @@ struct KvTransferConfig {
   std::string transport = "auto";    // auto | shm | tcp
   std::string secret;                // shared secret of the control channel; empty: none
   std::string tls_cert, tls_key, tls_ca;
+  // kv_connector_extra_config.prefill and .decode: what is said of both sides' grids. Checked, not needed.
+  wire::GridClaim prefill_claim, decode_claim;
 };
 
 struct EngineConfig {

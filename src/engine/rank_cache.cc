@@ -24,7 +24,8 @@ kv::RankCache rank_cache(const CacheShape& shape, const models::CacheNeeds& need
           .entry_parts = parts_of(needs.parts, shape.layout.blocks),
           .state_parts = parts_of(needs.state_parts, shape.layout.states),
           .context_rank = place.context_rank(),
-          .name = place.text()};
+          .name = place.text(),
+          .grid = {.pp = place.sizes.pp, .pcp = place.sizes.pcp, .tp = place.sizes.tp, .dcp = place.sizes.dcp}};
 }
 
 }  // namespace baton::engine

@@ -39,7 +39,8 @@ struct RankCache {
   std::vector<EntryPart> entry_parts;  // of layout.blocks' entries, one each
   std::vector<EntryPart> state_parts;  // of layout.states' entries, one each
   int context_rank = 0;
-  std::string name;  // "pp0 pcp1 tp3": for messages
+  std::string name;     // "pp0 pcp1 tp3": for messages
+  wire::GridDesc grid;  // that it is a rank of; `processes` is not set here
 };
 
 }  // namespace baton::kv

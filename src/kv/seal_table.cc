@@ -91,19 +91,24 @@ Result<SealTable> SealTable::over(std::span<std::byte> memory, const PagedGeomet
   return SealTable(memory.data(), geometry, arena.data(), reader);
 }
 
+bool SealTable::is_sealed(int64_t block, int tokens) const {
+  return !generation_is_open(load64(record(block), __ATOMIC_RELAXED)) &&
+         load32(record(block) + kTokensAt) == static_cast<uint32_t>(tokens);
+}
+
 Seal SealTable::seal(int64_t block, int tokens) {
-  BATON_CHECK(block >= 0 && block < block_count() && tokens > 0 && tokens <= geometry_.block_size(),
+  BATON_CHECK(block >= 0 && block < block_count() && tokens >= 0 && tokens <= geometry_.block_size(),
               "block={} tokens={}", block, tokens);
   std::byte* at = record(block);
   const uint64_t before = load64(at, __ATOMIC_RELAXED);
-  if (!generation_is_open(before) && load32(at + kTokensAt) == static_cast<uint32_t>(tokens)) return {before, tokens};
+  if (is_sealed(block, tokens)) return {before, tokens};
   const uint64_t open = before | 1;
   store64(at, open);
   write_fence();
   store32(at + kTokensAt, static_cast<uint32_t>(tokens));
   const std::byte* bytes = arena_ + block * geometry_.block_bytes();
   std::byte* checksum = at + kChecksumsAt;
-  for (int entry = 0; entry < geometry_.entry_count(); ++entry) {
+  for (int entry = 0; tokens > 0 && entry < geometry_.entry_count(); ++entry) {
     for (int unit = 0; unit < geometry_.entries()[static_cast<size_t>(entry)].units; ++unit, checksum += 8) {
       store64(checksum, unit_checksum(geometry_, bytes, entry, unit, tokens));
     }

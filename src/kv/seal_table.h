@@ -71,16 +71,20 @@ class SealTable {
 
   const SealReader& reader() const { return reader_; }
   int64_t block_count() const { return reader_.block_count(); }
-  // Checksums the block's first `tokens` tokens (1 to block_size) under a new generation. A block that is sealed with
-  // that many tokens already is left alone. Its bytes must stand still from here until reopen().
+  // Checksums the block's first `tokens` tokens (0 to block_size) under a new generation. A block that is sealed with
+  // that many tokens already is left alone. Its bytes must stand still from here until reopen(). With 0 tokens the
+  // generation moves on and nothing is there to be read.
   Seal seal(int64_t block, int tokens);
+  bool is_sealed(int64_t block, int tokens) const;
   // The block's bytes may change from here on: copies begun before will be rejected. Idempotent.
   void reopen(int64_t block);
 
  private:
   SealTable(std::byte* memory, const PagedGeometry& geometry, const std::byte* arena, SealReader reader)
       : memory_(memory), geometry_(geometry), arena_(arena), reader_(reader) {}
-  std::byte* record(int64_t block) { return memory_ + block * SealReader::record_bytes(geometry_.units_per_block()); }
+  std::byte* record(int64_t block) const {
+    return memory_ + block * SealReader::record_bytes(geometry_.units_per_block());
+  }
 
   std::byte* memory_;
   PagedGeometry geometry_;

@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "base/strong_id.h"
+#include "wire/handoff_messages.h"
 #include "wire/kv_transfer_params.h"
 #include "wire/prompt_digest.h"
 
@@ -25,6 +26,9 @@ struct Offer {
   wire::PromptDigest prompt{};  // of the token_count tokens
   // A slot with the recurrent state of all tokens but the last. It is held as the blocks are.
   std::optional<int32_t> state_slot;
+  // 0: a new offer, of the process that answers the client. Else, on the engine's other processes: the baton_offer_id
+  // that the first one gave it.
+  uint64_t offer_id = 0;
 };
 
 class KvProducer {
@@ -33,7 +37,12 @@ class KvProducer {
   // Seals the blocks and holds them under a lease. The engine must keep them untouched until poll_released names the
   // request.
   virtual wire::KvTransferParams offer(Offer offer) = 0;
-  // Requests whose blocks may be freed: done, aborted by D, or lease expired.
+  // Where this process is reached.
+  virtual wire::HandoffAddress address() const { return {}; }
+  // Of an engine of several processes, on the first: where the others are reached. Until then nothing is handed over.
+  virtual void set_members(std::vector<wire::HandoffAddress>) {}
+  // Requests whose blocks may be freed: done, aborted by D, or lease expired. Of an engine of several processes each
+  // says so for itself: a block may be used again once all have.
   virtual std::vector<std::string> poll_released() = 0;
   // The engine itself gives the request up (client abort, shutdown). It still comes back through poll_released.
   virtual void revoke(const std::string& request_id) = 0;

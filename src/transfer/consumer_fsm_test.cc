@@ -13,7 +13,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 struct ConsumerFsmTest : ::testing::Test {
-  ConsumerFsmOptions options{.identity = identity("d"), .layout = kLayout, .slice_bytes = 2 * kBlockBytes};
+  ConsumerFsmOptions options{.identity = identity("d"), .holdings = kHoldings, .slice_bytes = 2 * kBlockBytes};
   ConsumerFsm fsm{options};
   TimePoint now{seconds(100)};
   ConnectionId connection = 0;
@@ -68,21 +68,22 @@ struct ConsumerFsmTest : ::testing::Test {
     fsm.on_message(connection, offer(), now);
     take();
   }
-  wire::BlockData data(uint64_t call, uint32_t block) {
-    const uint32_t tokens = std::min<uint32_t>(kBlockSize, 18 - block * kBlockSize);
-    return {.call = call,
+  // Of part `part` of a read.
+  wire::BlockData data(const wire::ReadBlocks& read, uint32_t part) {
+    const uint32_t tokens = std::min<uint32_t>(kBlockSize, 18 - read.parts.at(part).place * kBlockSize);
+    return {.call = read.call,
             .offer_id = 77,
-            .block = block,
+            .part = part,
             .tokens = tokens,
             .generation = 2,
-            .first_entry = 0,
-            .entry_count = kLayers,
+            .span = kAllUnits,
+            .last = part + 1 == read.parts.size(),
             .checksums = std::vector<uint64_t>(kLayers * kHeads)};
   }
   int64_t payload(const wire::BlockData& d) { return kBlockBytes / kBlockSize * d.tokens; }
   bool deliver(const wire::BlockData& d) {
     const auto target = fsm.on_block_data(connection, d, payload(d), now);
-    if (target) fsm.on_stored(target->pull, d, payload(d), {}, now);
+    if (target) fsm.on_stored(target->leg, d, payload(d), {}, now);
     return target.has_value();
   }
 };
@@ -90,10 +91,10 @@ struct ConsumerFsmTest : ::testing::Test {
 TEST_F(ConsumerFsmTest, PullsInSlicesOverSharedMemoryAndSaysDone) {
   start_moving(true);
   for (size_t want : {2, 2, 1}) {
-    const auto copy = only<CopyBlocks>(actions).at(0);
-    ASSERT_EQ(copy.blocks.size(), want);
-    EXPECT_EQ(copy.blocks[0].from + 90, copy.blocks[0].to);
-    fsm.on_copied(copy.pull, want, {}, now);
+    const auto copy = only<CopyParts>(actions).at(0);
+    ASSERT_EQ(copy.parts.size(), want);
+    EXPECT_EQ(copy.parts[0].from + 90, copy.parts[0].pieces.at(0).to);
+    fsm.on_copied(copy.leg, want, {}, now);
     take();
   }
   ASSERT_EQ(results().size(), 1u);
@@ -116,7 +117,7 @@ TEST_F(ConsumerFsmTest, TheKvOfAnotherPromptIsRefused) {
   EXPECT_EQ(results()[0].valid_tokens, 0);
   ASSERT_FALSE(results()[0].outcome);
   EXPECT_EQ(results()[0].outcome.error().code(), Code::kMismatch);
-  EXPECT_TRUE(only<CopyBlocks>(actions).empty());
+  EXPECT_TRUE(only<CopyParts>(actions).empty());
 }
 
 TEST_F(ConsumerFsmTest, ALocalPrefixIsNotPulledAndAFullOneOnlyDeclines) {
@@ -125,7 +126,7 @@ TEST_F(ConsumerFsmTest, ALocalPrefixIsNotPulledAndAFullOneOnlyDeclines) {
   connect(true);
   fsm.on_message(connection, offer(), now);
   take();
-  EXPECT_EQ(only<CopyBlocks>(actions).at(0).blocks[0].from, 12);
+  EXPECT_EQ(only<CopyParts>(actions).at(0).parts[0].from, 12);
   fsm.start(pull("full", 16, 16), now);
   take();
   ASSERT_EQ(results().size(), 1u);
@@ -137,15 +138,15 @@ TEST_F(ConsumerFsmTest, PullsOverTcpWithTwoReadsAhead) {
   start_moving(false);
   auto reads = messages<wire::ReadBlocks>();
   ASSERT_EQ(reads.size(), 2u);
-  EXPECT_TRUE(deliver(data(reads[0].call, 0)));
-  EXPECT_FALSE(deliver(data(reads[0].call, 0)));  // twice: not stored again
-  EXPECT_TRUE(deliver(data(reads[0].call, 1)));
+  EXPECT_TRUE(deliver(data(reads[0], 0)));
+  EXPECT_FALSE(deliver(data(reads[0], 0)));  // twice: not stored again
+  EXPECT_TRUE(deliver(data(reads[0], 1)));
   take();
   const auto third = messages<wire::ReadBlocks>();
   ASSERT_EQ(third.size(), 1u);
-  EXPECT_TRUE(deliver(data(reads[1].call, 2)));
-  EXPECT_TRUE(deliver(data(reads[1].call, 3)));
-  EXPECT_TRUE(deliver(data(third[0].call, 4)));
+  EXPECT_TRUE(deliver(data(reads[1], 0)));
+  EXPECT_TRUE(deliver(data(reads[1], 1)));
+  EXPECT_TRUE(deliver(data(third[0], 0)));
   take();
   ASSERT_EQ(results().size(), 1u);
   EXPECT_EQ(results()[0].valid_tokens, 18);
@@ -188,10 +189,10 @@ struct ManyPullsTest : ConsumerFsmTest {
   }
   void serve_one() {
     const auto read = asked.front();
-    for (uint32_t i = 0; i < read.block_count; ++i) {
-      auto frame = data(read.call, read.first_block + i);
+    for (uint32_t i = 0; i < read.parts.size(); ++i) {
+      auto frame = data(read, i);
       frame.offer_id = read.offer_id;
-      if (i + 1 == read.block_count) asked.pop_front();  // P is done with it once the last frame is on its way
+      if (i + 1 == read.parts.size()) asked.pop_front();  // P is done with it once the last frame is on its way
       deliver(frame);
       look();
     }
@@ -249,15 +250,18 @@ TEST_F(ConsumerFsmTest, FramesThatDontFitAreNeverStored) {
   const auto refused = [&](auto change) {
     fsm = ConsumerFsm(options);
     start_moving(false);
-    auto d = data(messages<wire::ReadBlocks>().at(0).call, 0);
+    auto d = data(messages<wire::ReadBlocks>().at(0), 0);
     int64_t bytes = payload(d);
     change(d, bytes);
     return !fsm.on_block_data(connection, d, bytes, now).has_value();
   };
-  EXPECT_TRUE(refused([](auto& d, auto&) { d.block = 1; }));
-  EXPECT_TRUE(refused([](auto& d, auto&) { d.block = 0xFFFFFFFF; }));
-  EXPECT_TRUE(refused([](auto& d, auto&) { d.first_entry = 1; }));
-  EXPECT_TRUE(refused([](auto& d, auto&) { d.entry_count = 0xFFFFFFFF; }));
+  EXPECT_TRUE(refused([](auto& d, auto&) { d.part = 1; }));
+  EXPECT_TRUE(refused([](auto& d, auto&) { d.part = 0xFFFFFFFF; }));
+  EXPECT_TRUE(refused([](auto& d, auto&) { d.span.first_entry = 1; }));
+  EXPECT_TRUE(refused([](auto& d, auto&) { d.span.entry_count = 0xFFFFFFFF; }));
+  EXPECT_TRUE(refused([](auto& d, auto&) { d.span.entry_count = 0; }));
+  EXPECT_TRUE(refused([](auto& d, auto&) { d.span.first_unit = 1; }));
+  EXPECT_TRUE(refused([](auto& d, auto&) { d.span.unit_count = 1; }));
   EXPECT_TRUE(refused([](auto& d, auto&) { d.generation = 4; }));
   EXPECT_TRUE(refused([](auto& d, auto&) { d.tokens = 3; }));
   EXPECT_TRUE(refused([](auto&, auto& bytes) { bytes += 64; }));
@@ -268,8 +272,8 @@ TEST_F(ConsumerFsmTest, FramesThatDontFitAreNeverStored) {
 
 TEST_F(ConsumerFsmTest, AStaleGenerationEndsThePullWithTheGoodPrefix) {
   start_moving(true);
-  const auto copy = only<CopyBlocks>(actions).at(0);
-  fsm.on_copied(copy.pull, 1, fail(Code::kFailedPrecondition, "block 11 was reopened"), now);
+  const auto copy = only<CopyParts>(actions).at(0);
+  fsm.on_copied(copy.leg, 1, fail(Code::kFailedPrecondition, "block 11 was reopened"), now);
   take();
   ASSERT_EQ(results().size(), 1u);
   EXPECT_EQ(results()[0].valid_tokens, kBlockSize);
@@ -280,9 +284,9 @@ TEST_F(ConsumerFsmTest, AStaleGenerationEndsThePullWithTheGoodPrefix) {
 TEST_F(ConsumerFsmTest, AFailedChecksumIsTriedAgainThenGivenUp) {
   start_moving(true);
   for (int attempt = 1; attempt <= 3; ++attempt) {
-    const auto copy = only<CopyBlocks>(actions).at(0);
-    EXPECT_EQ(copy.blocks[0].from, attempt == 1 ? 10 : 11);
-    fsm.on_copied(copy.pull, attempt == 1 ? 1 : 0, fail(Code::kDataLoss, "checksum"), now);
+    const auto copy = only<CopyParts>(actions).at(0);
+    EXPECT_EQ(copy.parts[0].from, attempt == 1 ? 10 : 11);
+    fsm.on_copied(copy.leg, attempt == 1 ? 1 : 0, fail(Code::kDataLoss, "checksum"), now);
     take();
     if (attempt == 3) break;
     ASSERT_TRUE(results().empty());
@@ -299,15 +303,15 @@ TEST_F(ConsumerFsmTest, AFailedChecksumIsTriedAgainThenGivenUp) {
 
 TEST_F(ConsumerFsmTest, CancelWaitsForTheRunningCopy) {
   start_moving(true);
-  const auto copy = only<CopyBlocks>(actions).at(0);
+  const auto copy = only<CopyParts>(actions).at(0);
   fsm.cancel("r", now);
   take();
   EXPECT_TRUE(results().empty());
-  fsm.on_copied(copy.pull, 2, {}, now);
+  fsm.on_copied(copy.leg, 2, {}, now);
   take();
   ASSERT_EQ(results().size(), 1u);
   EXPECT_EQ(results()[0].outcome.error().code(), Code::kCancelled);
-  EXPECT_TRUE(only<CopyBlocks>(actions).empty());
+  EXPECT_TRUE(only<CopyParts>(actions).empty());
   EXPECT_FALSE(messages<wire::EndOffer>().at(0).done);
 }
 
@@ -317,7 +321,7 @@ TEST_F(ConsumerFsmTest, AfterACancelNoFrameIsStored) {
   fsm.cancel("r", now);
   take();
   ASSERT_EQ(results().size(), 1u);
-  EXPECT_FALSE(deliver(data(reads[0].call, 0)));
+  EXPECT_FALSE(deliver(data(reads[0], 0)));
   fsm.cancel("r", now);
   fsm.cancel("unknown", now);
   take();
@@ -335,12 +339,12 @@ TEST_F(ConsumerFsmTest, AnAbortBeforeTheOfferIsAnsweredEndsThePullOnce) {
   fsm.on_message(connection, late, now);
   take();
   EXPECT_TRUE(results().empty());
-  EXPECT_TRUE(only<CopyBlocks>(actions).empty());
+  EXPECT_TRUE(only<CopyParts>(actions).empty());
 }
 
 TEST_F(ConsumerFsmTest, ARejectedHeartbeatMeansTheKvIsLost) {
   start_moving(false);
-  EXPECT_TRUE(deliver(data(messages<wire::ReadBlocks>().at(0).call, 0)));
+  EXPECT_TRUE(deliver(data(messages<wire::ReadBlocks>().at(0), 0)));
   fsm.on_message(connection, wire::RenewReply{1, {77}}, now);
   take();
   ASSERT_EQ(results().size(), 1u);
@@ -398,7 +402,7 @@ TEST_F(ConsumerFsmTest, ARestartedPeerIsNotMistakenForTheOldOne) {
 
 TEST_F(ConsumerFsmTest, ABrokenConnectionIsMadeAgainAndThePullGoesOnWhereItWas) {
   start_moving(false);
-  EXPECT_TRUE(deliver(data(messages<wire::ReadBlocks>().at(0).call, 0)));
+  EXPECT_TRUE(deliver(data(messages<wire::ReadBlocks>().at(0), 0)));
   fsm.on_disconnected(connection, Status(Code::kUnavailable, "reset"), now);
   take();
   now += seconds(3);
@@ -407,7 +411,7 @@ TEST_F(ConsumerFsmTest, ABrokenConnectionIsMadeAgainAndThePullGoesOnWhereItWas) 
   connect(false);
   fsm.on_message(connection, offer(), now);
   take();
-  EXPECT_EQ(messages<wire::ReadBlocks>().at(0).first_block, 1u);
+  EXPECT_EQ(messages<wire::ReadBlocks>().at(0).parts.at(0).place, 1u);
 }
 
 TEST_F(ConsumerFsmTest, AnotherIdentityIsRefusedWithBothValues) {
@@ -498,8 +502,8 @@ TEST_F(ConsumerFsmTest, ParamsOfAnotherSystemAreRefusedByName) {
 TEST_F(ConsumerFsmTest, AnIdleConnectionIsGivenUp) {
   start_moving(true);
   fsm.cancel("r", now);
-  const auto copy = only<CopyBlocks>(actions).at(0);
-  fsm.on_copied(copy.pull, 2, {}, now);
+  const auto copy = only<CopyParts>(actions).at(0);
+  fsm.on_copied(copy.leg, 2, {}, now);
   take();
   fsm.on_message(connection, wire::EndReply{1, 77, true}, now);
   for (int i = 0; i < 20; ++i) {

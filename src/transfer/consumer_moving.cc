@@ -1,75 +1,104 @@
-// Moving the blocks of a pull: slices copied from a mapped arena, or reads over TCP.
+// Moving the parts of a leg: slices copied from a mapped arena, or reads over TCP.
 #include <algorithm>
 
 #include "transfer/consumer_fsm.h"
 
 namespace baton::transfer {
+namespace {
 
-const kv::PagedGeometry& ConsumerFsm::geometry_of(bool state) const {
-  return state ? options_.layout.states : options_.layout.blocks;
-}
-
-CopyBlock ConsumerFsm::item(const PullState& pull, uint32_t index) const {
-  if (index == pull.block_count) {
-    return {.from = pull.offer.state_slot,
-            .to = *pull.pull.state_slot,
-            .tokens = 1,
-            .generation = pull.offer.state_generation,
-            .state = true};
+// Of a part's spans, those before `span` and `entries` entries of it are here: is this one of them?
+bool is_here(const wire::UnitSpan& frame, const std::vector<RouteSpan>& spans, size_t span, uint32_t entries) {
+  for (size_t s = 0; s <= span; ++s) {
+    const auto& from = spans[s].from;
+    const uint32_t here = s < span ? from.entry_count : entries;
+    if (frame.first_unit == from.first_unit && frame.unit_count == from.unit_count &&
+        frame.first_entry >= from.first_entry && frame.first_entry - from.first_entry < here) {
+      return true;
+    }
   }
-  const auto tokens = std::min<int64_t>(block_size(), pull.offer.token_count - int64_t{index} * block_size());
-  return {.from = pull.offer.blocks[index],
-          .to = pull.pull.blocks[index].value,
-          .tokens = static_cast<int32_t>(tokens),
-          .generation = pull.offer.generations[index]};
+  return false;
 }
 
-// Items from `first` on that make a slice; the state, which may be large, is one of its own.
-uint32_t ConsumerFsm::slice_end(const PullState& pull, uint32_t first) const {
-  if (first >= pull.block_count) return pull.end_item;
-  const int64_t count = std::max<int64_t>(1, options_.slice_bytes / options_.layout.blocks.block_bytes());
-  return static_cast<uint32_t>(std::min<int64_t>(pull.block_count, first + count));
+}  // namespace
+
+ReshardPlan::Part ConsumerFsm::item_part(const Leg& leg, uint64_t index) const {
+  if (index < leg.block_items) return leg.plan->part(leg.first_part + index);
+  return {.rank = leg.plan->state_part(index - leg.block_items)};
 }
 
-void ConsumerFsm::move_on(PullId id, TimePoint now) {
-  PullState& pull = pulls_.at(id);
-  if (pull.ending) return finish(id, fail(*pull.ending), now);
-  if (pull.verified >= pull.end_item) return finish(id, {}, now);
-  pull.wake = now + options_.reply_timeout;
-  Peer& peer = peers_.at(pull.peer);
-  if (peer.state != PeerState::kReady || peer.connection != pull.connection) {
+PartCopy ConsumerFsm::item(const Leg& leg, uint64_t index) const {
+  const Pull& pull = pull_of(leg).pull;
+  const CopyRequest request{.token_count = leg.offer.token_count,
+                            .wanted_tokens = pull.token_count,
+                            .skip_tokens = pull.skip_tokens,
+                            .from_blocks = leg.offer.blocks,
+                            .generations = leg.offer.generations,
+                            .to_blocks = pull.blocks,
+                            .from_slot = leg.offer.state_slot,
+                            .to_slot = pull.state_slot.value_or(-1),
+                            .slot_generation = leg.offer.state_generation};
+  if (index < leg.block_items) return leg.plan->part_copy(leg.first_part + index, request);
+  return leg.plan->state_copy(index - leg.block_items, request);
+}
+
+int64_t ConsumerFsm::item_bytes(const Leg& leg, uint64_t index) const {
+  const auto [rank, place] = item_part(leg, index);
+  if (index >= leg.block_items) return leg.plan->part_bytes(rank, true, 1);
+  const Holdings& theirs = leg.plan->from();
+  const int64_t tokens = leg.offer.token_count - int64_t{place} * theirs.block_tokens();
+  return leg.plan->part_bytes(rank, false, theirs.tokens_on(rank, tokens));
+}
+
+// Items from `first` on that make a slice, at least one. Blocks and states don't share one.
+uint64_t ConsumerFsm::slice_end(const Leg& leg, uint64_t first) const {
+  const uint64_t most = std::min(first < leg.block_items ? leg.block_items : leg.end_item, first + wire::kReadPartsMax);
+  int64_t bytes = 0;
+  for (uint64_t i = first; i < most; ++i) {
+    bytes += item_bytes(leg, i);
+    if (bytes > options_.slice_bytes) return std::max(i, first + 1);
+  }
+  return most;
+}
+
+void ConsumerFsm::move_on(LegId id, TimePoint now) {
+  Leg& leg = legs_.at(id);
+  if (pull_of(leg).ending) return end_pull(leg.pull, *pull_of(leg).ending, now);
+  if (leg.verified >= leg.end_item) return end_leg(id, {}, now);
+  leg.wake = now + options_.reply_timeout;
+  Peer& peer = peers_.at(leg.peer);
+  if (peer.state != PeerState::kReady || peer.connection != leg.connection) {
     retry(id, Status(Code::kUnavailable, fmt::format("lost the prefill engine at {}:{}", peer.host, peer.port)), now);
     return pump(peer, now);
   }
   if (peer.mapped) {
-    copy_slice(id, pull);
+    copy_slice(id, leg);
   } else {
-    want_reads(id, pull, now);
+    want_reads(id, leg, now);
   }
 }
 
-void ConsumerFsm::copy_slice(PullId id, PullState& pull) {
-  CopyBlocks copy{.pull = id, .connection = peers_.at(pull.peer).connection};
-  const auto end = slice_end(pull, pull.verified);
-  for (uint32_t i = pull.verified; i < end; ++i) copy.blocks.push_back(item(pull, i));
-  pull.copying = true;
+void ConsumerFsm::copy_slice(LegId id, Leg& leg) {
+  CopyParts copy{.leg = id, .connection = leg.connection, .plan = leg.plan, .parts = {}};
+  const auto end = slice_end(leg, leg.verified);
+  for (uint64_t i = leg.verified; i < end; ++i) copy.parts.push_back(item(leg, i));
+  leg.copying = true;
   actions_.push_back(std::move(copy));
 }
 
-void ConsumerFsm::on_copied(PullId id, size_t good_blocks, const Result<void>& outcome, TimePoint now) {
-  const auto it = pulls_.find(id);
-  if (it == pulls_.end() || !it->second.copying) return;
-  PullState& pull = it->second;
-  pull.copying = false;
-  for (size_t i = 0; i < good_blocks && pull.verified < pull.end_item; ++i, ++pull.verified) {
-    const auto stored = item(pull, pull.verified);
-    pull.bytes += geometry_of(stored.state).sealed_bytes(stored.tokens);
+void ConsumerFsm::on_copied(LegId id, size_t good_parts, const Result<void>& outcome, TimePoint now) {
+  const auto it = legs_.find(id);
+  if (it == legs_.end() || !it->second.copying) return;
+  Leg& leg = it->second;
+  leg.copying = false;
+  for (size_t i = 0; i < good_parts && leg.verified < leg.end_item; ++i, ++leg.verified) {
+    leg.bytes += item_bytes(leg, leg.verified);
   }
-  if (pull.ending) return finish(id, fail(*pull.ending), now);
+  if (pull_of(leg).ending) return end_pull(leg.pull, *pull_of(leg).ending, now);
   if (outcome) return move_on(id, now);
-  if (outcome.error().code() == Code::kFailedPrecondition) return finish(id, fail(outcome.error()), now);
+  if (outcome.error().code() == Code::kFailedPrecondition) return end_leg(id, fail(outcome.error()), now);
+  const auto peer = leg.peer;
   retry(id, outcome.error(), now);
-  if (const auto still = pulls_.find(id); still != pulls_.end()) pump(peers_.at(still->second.peer), now);
+  pump(peers_.at(peer), now);
 }
 
 std::optional<DataTarget> ConsumerFsm::on_block_data(ConnectionId connection, const wire::BlockData& data,
@@ -79,61 +108,71 @@ std::optional<DataTarget> ConsumerFsm::on_block_data(ConnectionId connection, co
   peer->heard = now;
   peer->answer_due.reset();
   note_frame(*peer, data, now);
-  const PullId id = pull_by_call(*peer, data.call);
+  const LegId id = leg_by_call(*peer, data.call);
   if (id == 0) return std::nullopt;
-  PullState& pull = pulls_.at(id);
-  if (pull.stage != Stage::kMoving || pull.copying || pull.reads.empty()) return std::nullopt;
-  const bool seen = data.block < pull.verified || (data.block == pull.verified && data.first_entry < pull.entries);
-  if (seen) return std::nullopt;
+  Leg& leg = legs_.at(id);
+  if (leg.stage != Stage::kMoving || leg.copying || leg.reads.empty() || pull_of(leg).ending) return std::nullopt;
+  const Read& read = leg.reads.front();
+  const uint64_t index = read.first_item + data.part;
 
   const auto broken = [&](Code code, std::string why) -> std::optional<DataTarget> {
     retry(id, Status(code, std::move(why)), now);
     return std::nullopt;
   };
-  const auto wanted = item(pull, pull.verified);
-  const auto& geometry = geometry_of(wanted.state);
-  const auto entry_count = static_cast<uint32_t>(geometry.entry_count());
-  if (data.call != pull.reads.front().call || data.block != pull.verified || data.first_entry != pull.entries ||
-      data.entry_count == 0 || data.entry_count > entry_count - data.first_entry) {
-    return broken(Code::kDataLoss, fmt::format("block {} entry {} arrived in place of block {} entry {}", data.block,
-                                               data.first_entry, pull.verified, pull.entries));
+  const auto wanted = item(leg, leg.verified);
+  const auto& spans = leg.plan->spans(wanted.rank, wanted.state);
+  const RouteSpan& span = spans[leg.span];
+  const bool seen = index < leg.verified || (index == leg.verified && is_here(data.span, spans, leg.span, leg.entries));
+  if (data.call == read.call && seen) return std::nullopt;
+  const auto& geometry = leg.plan->from().geometry(wanted.rank, wanted.state);
+  const bool in_turn = data.call == read.call && index == leg.verified &&
+                       data.span.first_entry == span.from.first_entry + leg.entries && data.span.entry_count > 0 &&
+                       data.span.entry_count <= span.from.entry_count - leg.entries &&
+                       data.span.first_unit == span.from.first_unit && data.span.unit_count == span.from.unit_count;
+  if (!in_turn) {
+    return broken(Code::kDataLoss,
+                  fmt::format("part {} of read {} with entry {} arrived in place of part {} of {} with entry {}",
+                              data.part, data.call, data.span.first_entry, leg.verified - read.first_item, read.call,
+                              span.from.first_entry + leg.entries));
   }
   if (data.generation != wanted.generation) {
-    finish(id,
-           fail(Code::kUnavailable, "block {} has generation {}, {} was offered: the lease ended", data.block,
-                data.generation, wanted.generation),
-           now);
+    end_leg(id,
+            fail(Code::kUnavailable, "{} {} has generation {}, {} was offered: the lease ended",
+                 wanted.state ? "state slot" : "block", wanted.from, data.generation, wanted.generation),
+            now);
     return std::nullopt;
   }
-  const kv::EntryRange entries{static_cast<int>(data.first_entry), static_cast<int>(data.entry_count)};
-  const int64_t bytes = geometry.sealed_bytes(wanted.tokens, entries);
-  const auto units = static_cast<size_t>(geometry.unit_count(entries));
-  if (data.tokens != static_cast<uint32_t>(wanted.tokens) || payload_bytes != bytes || data.checksums.size() != units) {
-    return broken(Code::kDataLoss,
-                  fmt::format("block {} came with {} tokens, {} bytes, {} checksums, not {}, {}, {}", data.block,
-                              data.tokens, payload_bytes, data.checksums.size(), wanted.tokens, bytes, units));
+  const int64_t bytes = span_bytes(geometry, data.span, wanted.tokens);
+  if (data.tokens != static_cast<uint32_t>(wanted.tokens) || payload_bytes != bytes ||
+      data.checksums.size() != span_units(data.span)) {
+    return broken(Code::kDataLoss, fmt::format("block {} came with {} tokens, {} bytes, {} checksums, not {}, {}, {}",
+                                               wanted.from, data.tokens, payload_bytes, data.checksums.size(),
+                                               wanted.tokens, bytes, span_units(data.span)));
   }
-  return DataTarget{id, wanted.to, wanted.state};
+  return DataTarget{id, leg.plan, wanted, &span, leg.entries, data.span.entry_count};
 }
 
-void ConsumerFsm::on_stored(PullId id, const wire::BlockData& data, int64_t payload_bytes, const Result<void>& outcome,
+void ConsumerFsm::on_stored(LegId id, const wire::BlockData& data, int64_t payload_bytes, const Result<void>& outcome,
                             TimePoint now) {
-  const auto it = pulls_.find(id);
-  if (it == pulls_.end()) return;
-  PullState& pull = it->second;
+  const auto it = legs_.find(id);
+  if (it == legs_.end()) return;
+  Leg& leg = it->second;
   if (!outcome) {
+    const auto peer = leg.peer;
     retry(id, outcome.error(), now);
-    if (const auto still = pulls_.find(id); still != pulls_.end()) pump(peers_.at(still->second.peer), now);
-    return;
+    return pump(peers_.at(peer), now);
   }
-  pull.bytes += payload_bytes;
-  pull.entries += data.entry_count;
-  pull.wake = now + options_.reply_timeout;
-  const bool state = pull.verified == pull.block_count;
-  if (pull.entries < static_cast<uint32_t>(geometry_of(state).entry_count())) return;
-  pull.entries = 0;
-  ++pull.verified;
-  if (pull.verified == pull.reads.front().end_item) pull.reads.pop_front();
+  leg.bytes += payload_bytes;
+  leg.entries += data.span.entry_count;
+  leg.wake = now + options_.reply_timeout;
+  const auto [rank, place] = item_part(leg, leg.verified);
+  const auto& spans = leg.plan->spans(rank, leg.verified >= leg.block_items);
+  if (leg.entries < spans[leg.span].from.entry_count) return;
+  leg.entries = 0;
+  if (++leg.span < spans.size()) return;
+  leg.span = 0;
+  ++leg.verified;
+  if (leg.verified == leg.reads.front().end_item) leg.reads.pop_front();
   move_on(id, now);
 }
 

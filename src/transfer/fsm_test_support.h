@@ -20,13 +20,24 @@ inline const kv::CacheLayout kLayout{
     .block_count = 1000,
     .slot_count = 20};
 inline constexpr int64_t kStateBytes = 4 * 64;
+inline const auto kHoldings = std::make_shared<const Holdings>(*make_holdings({whole_cache(kLayout)}, 1));
+// All of a block or slot, as one of the reads that D makes of a peer with the same layout.
+inline const wire::UnitSpan kAllUnits{0, kLayers, 0, kHeads};
+inline const wire::UnitSpan kAllState{0, 2, 0, 2};
+
+// The read of blocks [first, first + count) of an offer, or of its state.
+inline wire::ReadBlocks read_blocks(uint64_t call, uint64_t offer, uint32_t first, uint32_t count, bool state = false) {
+  wire::ReadBlocks read{call, offer, {{0, state, {state ? kAllState : kAllUnits}}}, {}};
+  for (uint32_t i = 0; i < count; ++i) read.parts.push_back({0, first + i});
+  return read;
+}
 
 inline wire::EngineIdentity identity(std::string engine_id = "p") {
   wire::EngineIdentity id;
   id.engine_id = std::move(engine_id);
   id.instance_nonce = 1;
   id.model_fingerprint = "m";
-  id.layout = {.block_size = kBlockSize, .entries = kLayout.blocks.entries(), .states = kLayout.states.entries()};
+  id.layout = describe(*kHoldings, {});
   id.layer_names = {"0", "1"};
   return id;
 }

@@ -3,11 +3,28 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "transfer/reshard_plan.h"
 
 namespace baton::transfer {
 namespace {
 
 constexpr size_t kWaitingQueriesMax = 16;
+constexpr size_t kEndedEarlyMax = 1024;
+
+// Spans of ranks and states that we hold.
+Result<void> check_ranks(const wire::ReadBlocks& read, const Holdings& holdings) {
+  for (const auto& rank : read.ranks) {
+    const bool here = rank.rank < holdings.ranks.size();
+    const bool fits = here && std::ranges::all_of(rank.spans, [&](const wire::UnitSpan& span) {
+                        return span_fits(holdings.geometry(static_cast<int>(rank.rank), rank.state), span);
+                      });
+    if (!fits || rank.spans.empty()) {
+      return fail(Code::kOutOfRange, "{} spans of rank {} of {}, which doesn't hold them", rank.spans.size(), rank.rank,
+                  holdings.ranks.size());
+    }
+  }
+  return {};
+}
 
 }  // namespace
 
@@ -16,15 +33,15 @@ void ProducerFsm::offer(uint64_t id, Offer offer, TimePoint now) {
     actions_.push_back(Release{std::move(offer.request_id), EndReason::kRevoked});
     return;
   }
-  const int block_size = options_.hello.identity.layout.block_size;
+  const int64_t block_tokens = options_.holdings->block_tokens();
   LiveOffer live;
   live.request_id = std::move(offer.request_id);
   live.token_count = offer.token_count;
   live.prompt = offer.prompt;
   live.expires = now + options_.lease;
-  const int64_t used = (offer.token_count + block_size - 1) / block_size;
+  const int64_t used = options_.holdings->blocks_for(offer.token_count);
   for (int64_t i = 0; i < used; ++i) {
-    const auto tokens = std::min<int64_t>(block_size, offer.token_count - i * block_size);
+    const auto tokens = std::min(block_tokens, offer.token_count - i * block_tokens);
     const int32_t block = offer.blocks[static_cast<size_t>(i)].value;
     live.blocks.push_back({.block = block, .tokens = static_cast<int32_t>(tokens)});
     ++block_holders_[block];
@@ -33,6 +50,7 @@ void ProducerFsm::offer(uint64_t id, Offer offer, TimePoint now) {
   actions_.push_back(SealBlocks{id, live.blocks});
   const bool inserted = offers_.emplace(id, std::move(live)).second;
   BATON_CHECK(inserted, "offer id {} used twice", id);
+  if (std::erase(ended_early_, id) > 0) end(offers_.find(id), EndReason::kAborted);
 }
 
 void ProducerFsm::revoke(const std::string& request_id) {
@@ -72,7 +90,9 @@ void ProducerFsm::on_message(ConnectionId connection, const wire::Message& messa
 void ProducerFsm::on(ConnectionId connection, const wire::Hello& hello) {
   const auto agreed = wire::compare_identity(options_.hello.identity, hello.identity,
                                              {.allow_other_profile = options_.allow_other_profile});
+  const auto as_claimed = wire::check_claim(options_.claim, hello.identity.layout.grid, "decode engine");
   if (!agreed) return close(connection, agreed.error().with_context("prefill engine refuses the hand-off"));
+  if (!as_claimed) return close(connection, as_claimed.error().with_context("prefill engine refuses the hand-off"));
   connections_.try_emplace(connection);
   send(connection, options_.hello);
 }
@@ -124,6 +144,10 @@ void ProducerFsm::on(ConnectionId connection, const wire::EndOffer& end_offer) {
   const bool known = it != offers_.end() && !it->second.ended;
   send(connection, wire::EndReply{end_offer.call, end_offer.offer_id, known});
   if (known) end(it, end_offer.done ? EndReason::kDone : EndReason::kAborted);
+  // Our engine's first process may have offered what this one has not heard of yet.
+  if (it != offers_.end() || options_.hello.identity.layout.grid.processes == 1) return;
+  if (ended_early_.size() >= kEndedEarlyMax) ended_early_.pop_front();
+  ended_early_.push_back(end_offer.offer_id);
 }
 
 void ProducerFsm::on(ConnectionId connection, const wire::ReadBlocks& read, TimePoint now) {
@@ -132,13 +156,15 @@ void ProducerFsm::on(ConnectionId connection, const wire::ReadBlocks& read, Time
     return send_error(connection, read.call, read.offer_id, Code::kNotFound,
                       "no such offer: done, aborted or its lease has ended");
   }
-  const size_t blocks = offer->blocks.size();
-  if (read.block_count == 0 || read.block_count > options_.blocks_per_read_max || read.first_block >= blocks ||
-      read.block_count > blocks - read.first_block) {
-    return send_error(connection, read.call, read.offer_id, Code::kOutOfRange,
-                      fmt::format("blocks {} to {} of an offer of {}", read.first_block,
-                                  uint64_t{read.first_block} + read.block_count, blocks));
+  SendBlocks send_blocks{connection, read.call, read.offer_id, read.ranks, {}};
+  Result<void> good = check_ranks(read, *options_.holdings);
+  if (good && read.parts.empty()) good = fail(Code::kOutOfRange, "a read of nothing");
+  for (size_t i = 0; good && i < read.parts.size(); ++i) {
+    auto part = send_part(*offer, read, read.parts[i]);
+    if (part) send_blocks.parts.push_back(*part);
+    if (!part) good = fail(part.error());
   }
+  if (!good) return send_error(connection, read.call, read.offer_id, good.error().code(), good.error().message());
   auto& reads = connections_.at(connection).reads;
   if (reads >= options_.reads_per_connection_max) {
     return send_error(connection, read.call, read.offer_id, Code::kResourceExhausted,
@@ -146,9 +172,29 @@ void ProducerFsm::on(ConnectionId connection, const wire::ReadBlocks& read, Time
   }
   ++reads;
   ++offer->sends;
-  const auto first = offer->blocks.begin() + read.first_block;
-  actions_.push_back(
-      SendBlocks{connection, read.call, read.offer_id, read.first_block, {first, first + read.block_count}});
+  actions_.push_back(std::move(send_blocks));
+}
+
+Result<SendPart> ProducerFsm::send_part(const LiveOffer& offer, const wire::ReadBlocks& read,
+                                        const wire::ReadPart& part) const {
+  if (part.of >= read.ranks.size()) return fail(Code::kOutOfRange, "a part of no rank");
+  const auto& rank = read.ranks[part.of];
+  const bool has_state = offer.blocks.back().state;
+  const size_t blocks = offer.blocks.size() - (has_state ? 1 : 0);
+  if (rank.state) {
+    if (!has_state || part.place != 0) return fail(Code::kOutOfRange, "the offer has no such recurrent state");
+    const auto& seal = offer.blocks.back();
+    return SendPart{part.of, seal.block, 1, seal.generation};
+  }
+  const int tokens = part.place < blocks
+                         ? options_.holdings->tokens_on(static_cast<int>(rank.rank), offer.blocks[part.place].tokens)
+                         : 0;
+  if (tokens == 0) {
+    return fail(Code::kOutOfRange, "block {} of an offer of {} has no tokens on rank {}", part.place, blocks,
+                rank.rank);
+  }
+  const auto& seal = offer.blocks[part.place];
+  return SendPart{part.of, seal.block, tokens, seal.generation};
 }
 
 void ProducerFsm::on_closed(ConnectionId connection) {

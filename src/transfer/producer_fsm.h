@@ -6,7 +6,9 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -15,6 +17,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "transfer/connector.h"
+#include "transfer/holdings.h"
 #include "wire/handoff_messages.h"
 
 namespace baton::transfer {
@@ -22,19 +25,20 @@ namespace baton::transfer {
 using ConnectionId = uint64_t;
 
 struct ProducerFsmOptions {
-  wire::HelloReply hello;  // who we are, and where the arena is
+  wire::HelloReply hello;  // who we are, and where the arenas are
+  std::shared_ptr<const Holdings> holdings;
+  wire::GridClaim claim;  // what our configuration says of decode engines
   bool allow_other_profile = false;
   Duration lease = std::chrono::seconds(30);
   size_t offers_max = 8192;
   size_t reads_per_connection_max = wire::kReadsMax;
-  size_t blocks_per_read_max = 65536;
 };
 
 enum class EndReason : uint8_t { kDone, kAborted, kExpired, kRevoked };
 
 struct BlockSeal {
   int32_t block = 0;
-  int32_t tokens = 0;
+  int32_t tokens = 0;  // over all context ranks
   uint64_t generation = 0;
   bool state = false;  // `block` is a slot of recurrent state
 };
@@ -48,13 +52,20 @@ struct SendToConnection {
   ConnectionId connection = 0;
   wire::Message message;
 };
-// Send one or more BlockData per block, in order, then call on_blocks_sent(). Also when the connection breaks.
+// One block, or slot, of one rank; what of it: an index into SendBlocks::ranks.
+struct SendPart {
+  uint32_t of = 0;
+  int32_t block = 0;
+  int32_t tokens = 0;  // on that rank
+  uint64_t generation = 0;
+};
+// Send one or more BlockData per part and span, in order, then call on_blocks_sent(). Also when the connection breaks.
 struct SendBlocks {
   ConnectionId connection = 0;
   uint64_t call = 0;
   uint64_t offer_id = 0;
-  uint32_t first_block = 0;  // index within the offer of blocks[0]
-  std::vector<BlockSeal> blocks;
+  std::vector<wire::ReadRank> ranks;
+  std::vector<SendPart> parts;
 };
 struct ReopenBlocks {
   std::vector<int32_t> blocks;
@@ -74,6 +85,8 @@ class ProducerFsm {
  public:
   explicit ProducerFsm(ProducerFsmOptions options) : options_(std::move(options)) {}
 
+  // The processes besides ours, for peers that say Hello from now on.
+  void set_members(std::vector<wire::HandoffAddress> members) { options_.hello.members = std::move(members); }
   // `id` is new and not 0; offer.blocks cover offer.token_count tokens.
   void offer(uint64_t id, Offer offer, TimePoint now);
   void revoke(const std::string& request_id);
@@ -115,6 +128,7 @@ class ProducerFsm {
   void on(ConnectionId connection, const wire::Renew& renew, TimePoint now);
   void on(ConnectionId connection, const wire::EndOffer& end);
   void on(ConnectionId connection, const wire::ReadBlocks& read, TimePoint now);
+  Result<SendPart> send_part(const LiveOffer& offer, const wire::ReadBlocks& read, const wire::ReadPart& part) const;
   LiveOffer* find(uint64_t offer_id, TimePoint now);
   void answer_query(uint64_t offer_id, const LiveOffer& offer, Query query);
   void end(Offers::iterator offer, EndReason reason);
@@ -125,6 +139,7 @@ class ProducerFsm {
 
   ProducerFsmOptions options_;
   Offers offers_;
+  std::deque<uint64_t> ended_early_;                // by D, before this process heard of the offer from its engine
   std::map<int32_t, int> block_holders_;            // live offers per block; prefix-cache hits share blocks
   std::map<ConnectionId, Connection> connections_;  // those that said who they are
   std::vector<ProducerAction> actions_;

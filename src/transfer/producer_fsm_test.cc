@@ -9,7 +9,7 @@ using namespace testing;
 using std::chrono::seconds;
 
 struct ProducerFsmTest : ::testing::Test {
-  ProducerFsm fsm{{.hello = hello_reply(), .lease = seconds(30)}};
+  ProducerFsm fsm{{.hello = hello_reply(), .holdings = kHoldings, .lease = seconds(30)}};
   TimePoint now{seconds(100)};
 
   void greet(ConnectionId connection) {
@@ -122,10 +122,10 @@ TEST_F(ProducerFsmTest, BlocksAreNotReleasedWhileTheyAreSealedOrSent) {
   EXPECT_EQ(released(), std::vector<std::string>{"a"});
 
   offer_sealed(2, "b", {5, 6}, 8);
-  fsm.on_message(1, wire::ReadBlocks{9, 2, 1, 1}, now);
+  fsm.on_message(1, read_blocks(9, 2, 1, 1), now);
   const auto sends = only<SendBlocks>(fsm.take_actions());
   ASSERT_EQ(sends.size(), 1u);
-  EXPECT_EQ(sends[0].blocks[0].block, 6);
+  EXPECT_EQ(sends[0].parts[0].block, 6);
   fsm.on_message(1, wire::EndOffer{1, 2, false}, now);
   EXPECT_TRUE(released().empty());
   fsm.on_closed(1);
@@ -137,17 +137,17 @@ TEST_F(ProducerFsmTest, BlocksAreNotReleasedWhileTheyAreSealedOrSent) {
 TEST_F(ProducerFsmTest, ReadsOutsideTheOfferAreRefused) {
   greet(1);
   offer_sealed(2, "b", {5, 6}, 8);
-  for (const auto& [first, count] : {std::pair{0u, 3u}, {2u, 1u}, {0u, 0u}, {1u, 0xFFFFFFFFu}}) {
-    fsm.on_message(1, wire::ReadBlocks{9, 2, first, count}, now);
+  for (const auto& [first, count] : {std::pair{0u, 3u}, {2u, 1u}, {0u, 0u}, {0xFFFFFFFFu, 1u}}) {
+    fsm.on_message(1, read_blocks(9, 2, first, count), now);
     const auto actions = fsm.take_actions();
     EXPECT_TRUE(only<SendBlocks>(actions).empty());
     EXPECT_EQ((sent<wire::ErrorReply, SendToConnection>(actions).at(0).code), Code::kOutOfRange);
   }
-  fsm.on_message(1, wire::ReadBlocks{9, 3, 0, 1}, now);
+  fsm.on_message(1, read_blocks(9, 3, 0, 1), now);
   EXPECT_EQ((sent<wire::ErrorReply, SendToConnection>(fsm.take_actions()).at(0).code), Code::kNotFound);
-  for (int i = 0; i < 8; ++i) fsm.on_message(1, wire::ReadBlocks{9, 2, 0, 1}, now);
+  for (int i = 0; i < 8; ++i) fsm.on_message(1, read_blocks(9, 2, 0, 1), now);
   EXPECT_EQ(only<SendBlocks>(fsm.take_actions()).size(), 8u);
-  fsm.on_message(1, wire::ReadBlocks{9, 2, 0, 1}, now);
+  fsm.on_message(1, read_blocks(9, 2, 0, 1), now);
   EXPECT_EQ((sent<wire::ErrorReply, SendToConnection>(fsm.take_actions()).at(0).code), Code::kResourceExhausted);
 }
 
@@ -155,19 +155,19 @@ TEST_F(ProducerFsmTest, AStrangerIsTurnedAwayWithBothValues) {
   fsm.on_message(1, wire::OfferQuery{1, 1}, now);
   EXPECT_EQ(only<CloseConnection>(fsm.take_actions()).at(0).reason.code(), Code::kFailedPrecondition);
   auto other = identity("d");
-  other.layout.block_size = 768;
+  other.layout.block_size = 6;
   fsm.on_message(2, wire::Hello{other}, now);
   const auto actions = fsm.take_actions();
   EXPECT_TRUE((sent<wire::HelloReply, SendToConnection>(actions).empty()));
   const auto close = only<CloseConnection>(actions).at(0);
   EXPECT_EQ(close.reason.code(), Code::kMismatch);
-  EXPECT_NE(close.reason.message().find("block size: ours 4, theirs 768"), std::string::npos);
+  EXPECT_NE(close.reason.message().find("block size: ours 4, theirs 6"), std::string::npos);
   fsm.on_message(3, wire::HelloReply{}, now);
   EXPECT_EQ(only<CloseConnection>(fsm.take_actions()).size(), 1u);
 }
 
 TEST_F(ProducerFsmTest, MoreOffersThanTheBoundAreReleasedAtOnce) {
-  ProducerFsm small({.hello = hello_reply(), .offers_max = 1});
+  ProducerFsm small({.hello = hello_reply(), .holdings = kHoldings, .offers_max = 1});
   small.offer(1, {.request_id = "a", .blocks = {BlockId(1)}, .token_count = 4}, now);
   small.take_actions();
   small.offer(2, {.request_id = "b", .blocks = {BlockId(2)}, .token_count = 4}, now);

@@ -13,7 +13,6 @@
 #include "base/metrics.h"
 #include "base/status.h"
 #include "kv/cache_layout.h"
-#include "kv/seal_table.h"
 #include "transfer/connector.h"
 #include "transfer/consumer_fsm.h"
 #include "transport/shared_arena.h"
@@ -30,7 +29,10 @@ struct TlsFiles {
 struct PullConnectorOptions {
   // engine_id, model, layer names, profile. Its `layout` and (when 0) instance_nonce are filled in here.
   wire::EngineIdentity identity;
-  kv::CacheLayout layout;
+  std::vector<kv::RankCache> ranks;  // of this process
+  int context_size = 1;
+  wire::GridDesc grid;             // of the whole engine
+  wire::GridClaim peer_claim;      // what our configuration says of the other side's grid
   std::string host = "127.0.0.1";  // P: bound, and told to D unless advertised_host is set
   std::string advertised_host;
   int port = 0;  // P: 0 is any free port
@@ -45,13 +47,15 @@ struct PullConnectorOptions {
   WakeEngine wake;                    // called from the connector's thread
 };
 
-// Memory for blocks, slots and their seals. The engine's KV arena is its data(), which P's peers may map.
-Result<transport::SharedArena> create_kv_arena(const kv::CacheLayout& layout);
+// Memory for the blocks and slots of all ranks and for their seals, which P's peers may map: each rank's arena is where
+// kv::RankArenas says within data().
+Result<transport::SharedArena> create_kv_arena(std::span<const kv::RankCache> ranks);
 
 // Listens at once. kAlreadyExists when the port is taken, kInvalidArgument for unusable options. The arena is that of
-// create_kv_arena(options.layout) and outlives the producer.
+// create_kv_arena(options.ranks) and outlives the producer.
 Result<std::unique_ptr<KvProducer>> make_kv_producer(PullConnectorOptions options, transport::SharedArena& arena);
-// `arena` has the bytes of options.layout and outlives the consumer. The destructor returns once no copy runs.
+// `arena` is laid out as that of create_kv_arena(options.ranks) and outlives the consumer; the ranks must hold the
+// whole model, else kUnimplemented. The destructor returns once no copy runs.
 Result<std::unique_ptr<KvConsumer>> make_kv_consumer(PullConnectorOptions options, std::span<std::byte> arena);
 
 }  // namespace baton::transfer

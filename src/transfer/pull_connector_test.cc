@@ -150,7 +150,7 @@ INSTANTIATE_TEST_SUITE_P(Paths, PullTest, ::testing::Values(Path::kShm, Path::kT
 TEST(PullBetweenProcesses, Child) {
   const char* const out = std::getenv("BATON_TEST_CHILD_FD");
   if (out == nullptr) GTEST_SKIP() << "started by TwoProcesses alone";
-  auto arena = *create_kv_arena(kLayout);
+  auto arena = *make_arena();
   fill(arena.data(), 77);
   auto producer = *make_kv_producer(options("p"), arena);
   const auto params = producer->offer({"r", block_ids({5, 2, 40}), 40, 9});
@@ -193,8 +193,8 @@ TEST(PullBetweenProcesses, TwoProcesses) {
     const auto params = wire::KvTransferParams::from_json(json);
     ASSERT_TRUE(params);
 
-    auto arena = *create_kv_arena(kLayout);
-    auto expected = *create_kv_arena(kLayout);
+    auto arena = *make_arena();
+    auto expected = *make_arena();
     fill(expected.data(), 77);
     auto d = options("d");
     d.transport = mode;

@@ -5,6 +5,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <cstring>
 #include <mutex>
 #include <thread>
 
@@ -13,7 +14,7 @@
 #include "transfer/consumer_fsm.h"
 #include "transfer/peer_link.h"
 #include "transfer/pull_options.h"
-#include "transfer/unit_plan.h"
+#include "transfer/rank_seals.h"
 #include "transport/shm/peer_arena.h"
 #include "transport/shm/shm_mover.h"
 #include "transport/tcp/auth.h"
@@ -52,7 +53,7 @@ struct ConsumerMetrics {
 
 class PullConsumer final : public KvConsumer {
  public:
-  PullConsumer(PullConnectorOptions options, std::span<std::byte> arena);
+  PullConsumer(PullConnectorOptions options, std::shared_ptr<const Holdings> holdings, std::span<std::byte> arena);
   ~PullConsumer() override;
   void run() {
     thread_ = std::thread([this] { io_.run(); });
@@ -67,9 +68,7 @@ class PullConsumer final : public KvConsumer {
  private:
   struct Mapped {
     transport::PeerArena arena;
-    kv::CacheLayout layout;  // ours, with the peer's counts
-    kv::SealReader blocks;
-    std::optional<kv::SealReader> slots;
+    RankReaders seals;
   };
   struct Link {
     std::shared_ptr<PeerLink> peer;  // null until connected
@@ -86,11 +85,12 @@ class PullConsumer final : public KvConsumer {
   void on(Disconnect& disconnect);
   void on(SendToPeer& send);
   void on(MapArena& map);
-  void on(CopyBlocks& copy);
+  void on(CopyParts& copy);
   void on(Complete& complete);
   Result<Mapped> map(const MapArena& map) const;
-  void copy(const CopyBlocks& copy);
-  Result<void> copy_block(const Mapped& from, const CopyBlock& block);
+  void copy(const CopyParts& copy);
+  Result<void> copy_part(const Mapped& from, const ReshardPlan& plan, const PartCopy& part);
+  Result<void> store(std::span<const std::byte> source);
   void on_data(ConnectionId id, const wire::BlockData& data, std::span<const std::byte> payload);
   net::Task<void> serve(ConnectionId id, std::string host, int port);
   net::Task<Result<void>> serve_until_broken(ConnectionId id, std::string host, int port);
@@ -98,6 +98,7 @@ class PullConsumer final : public KvConsumer {
 
   PullConnectorOptions options_;
   net::TlsOptions tls_;
+  const std::shared_ptr<const Holdings> holdings_;
   std::span<std::byte> arena_;
   ConsumerMetrics metrics_;
   SteadyClock clock_;
@@ -109,7 +110,7 @@ class PullConsumer final : public KvConsumer {
   std::optional<TimePoint> armed_;
   std::map<ConnectionId, Link> links_;
   std::vector<uint64_t> checksums_;  // of the block being copied
-  std::vector<transport::UnitMove> moves_;
+  PartMoves moves_;
   bool acting_ = false, stopping_ = false;
 
   std::mutex mutex_;
@@ -117,20 +118,21 @@ class PullConsumer final : public KvConsumer {
   std::thread thread_;
 };
 
-PullConsumer::PullConsumer(PullConnectorOptions options, std::span<std::byte> arena)
+PullConsumer::PullConsumer(PullConnectorOptions options, std::shared_ptr<const Holdings> holdings,
+                           std::span<std::byte> arena)
     : options_(std::move(options)),
       tls_(tls_options(options_.tls)),
+      holdings_(std::move(holdings)),
       arena_(arena),
       metrics_(options_.metrics),
       fsm_({.identity = options_.identity,
             .allow_other_profile = options_.allow_other_profile,
             .transport = options_.transport,
-            .layout = options_.layout,
+            .holdings = holdings_,
+            .claim = options_.peer_claim,
             .pull_timeout = options_.pull_timeout,
             .first_call = random_id() >> 1}),
-      timer_(io_),
-      checksums_(static_cast<size_t>(
-          std::max(options_.layout.blocks.units_per_block(), options_.layout.states.units_per_block()))) {}
+      timer_(io_) {}
 
 PullConsumer::~PullConsumer() {
   if (!thread_.joinable()) return;
@@ -160,10 +162,10 @@ void PullConsumer::order(std::function<void(TimePoint)> wish) {
 
 void PullConsumer::start(Pull pull) {
   for (const BlockId block : pull.blocks) {
-    BATON_CHECK(block.value >= 0 && block.value < options_.layout.block_count, "block={}", block);
+    BATON_CHECK(block.value >= 0 && block.value < holdings_->block_count, "block={}", block);
   }
   const auto slot = pull.state_slot.value_or(0);
-  BATON_CHECK(!pull.state_slot || (slot >= 0 && slot < options_.layout.slot_count), "slot={}", slot);
+  BATON_CHECK(!pull.state_slot || (slot >= 0 && slot < holdings_->slot_count), "slot={}", slot);
   order([this, pull = std::move(pull)](TimePoint at) { fsm_.start(pull, at); });
 }
 void PullConsumer::cancel(const std::string& request_id) {
@@ -239,76 +241,67 @@ void PullConsumer::on(MapArena& wanted) {
 
 Result<PullConsumer::Mapped> PullConsumer::map(const MapArena& wanted) const {
   BATON_TRY_ASSIGN(auto peer, transport::PeerArena::map(wanted.location));
-  auto layout = options_.layout;
-  const auto data_bytes = static_cast<int64_t>(peer.data().size());
-  const auto fits = [&](int64_t count, int64_t each) {
-    return count >= 0 && (count == 0 || count <= data_bytes / each);
-  };
-  if (!fits(wanted.block_count, layout.blocks.block_bytes()) || (wanted.slot_count != 0 && layout.states.empty()) ||
-      !fits(wanted.slot_count, layout.states.block_bytes())) {
-    return fail(Code::kUnavailable, "{} blocks and {} slots don't fit the peer's KV arena of {} bytes",
-                wanted.block_count, wanted.slot_count, data_bytes);
+  const Holdings& theirs = *wanted.holdings;
+  if (theirs.arenas.data_bytes() > std::ssize(peer.data())) {
+    return fail(Code::kUnavailable, "{} blocks and {} slots of {} ranks don't fit the peer's KV arena of {} bytes",
+                theirs.block_count, theirs.slot_count, theirs.rank_count(), peer.data().size());
   }
-  layout.block_count = wanted.block_count;
-  layout.slot_count = wanted.slot_count;
-  if (layout.data_bytes() > data_bytes) {
-    return fail(Code::kUnavailable, "{} blocks and {} slots don't fit the peer's KV arena of {} bytes",
-                wanted.block_count, wanted.slot_count, data_bytes);
-  }
-  BATON_TRY_ASSIGN(const auto blocks,
-                   kv::SealReader::over(peer.table(), layout.blocks.units_per_block(), layout.block_count));
-  std::optional<kv::SealReader> slots;
-  if (layout.slot_count > 0) {
-    const auto records = peer.table().subspan(static_cast<size_t>(block_table_bytes(layout)));
-    BATON_TRY_ASSIGN(slots, kv::SealReader::over(records, layout.states.units_per_block(), layout.slot_count));
-  }
-  return Mapped{std::move(peer), std::move(layout), blocks, slots};
+  BATON_TRY_ASSIGN(auto seals, RankReaders::over(theirs, peer.table()));
+  return Mapped{std::move(peer), std::move(seals)};
 }
 
 // Posted, so that messages and cancels are served between slices.
-void PullConsumer::on(CopyBlocks& work) {
+void PullConsumer::on(CopyParts& work) {
   asio::post(io_, [this, work = std::move(work)] { copy(work); });
 }
 
-void PullConsumer::copy(const CopyBlocks& work) {
+void PullConsumer::copy(const CopyParts& work) {
   const auto link = links_.find(work.connection);
   size_t good = 0;
   Result<void> outcome;
   if (stopping_ || link == links_.end() || !link->second.mapped) {
     outcome = fail(Code::kUnavailable, "the prefill engine has gone");
   }
-  for (; outcome && good < work.blocks.size(); ++good) {
-    outcome = copy_block(*link->second.mapped, work.blocks[good]);
+  for (; outcome && good < work.parts.size(); ++good) {
+    outcome = copy_part(*link->second.mapped, *work.plan, work.parts[good]);
     if (!outcome) break;
   }
-  fsm_.on_copied(work.pull, good, outcome, now());
+  fsm_.on_copied(work.leg, good, outcome, now());
   act();
 }
 
-Result<void> PullConsumer::copy_block(const Mapped& from, const CopyBlock& block) {
-  const auto* what = block.state ? "state slot" : "block";
+Result<void> PullConsumer::copy_part(const Mapped& from, const ReshardPlan& plan, const PartCopy& part) {
+  const auto* what = part.state ? "state slot" : "block";
   const auto stale = [&] {
     metrics_.stale.add();
     return fail(Code::kFailedPrecondition, "{} {} is no longer the one that was offered: its lease ended", what,
-                block.from);
+                part.from);
   };
   // The peer's slots were checked when its arena was mapped; what it offers may still name one it doesn't have.
-  if (block.state && (!from.slots || block.from >= from.slots->block_count())) return stale();
-  const auto& seals = block.state ? *from.slots : from.blocks;
-  const auto& geometry = block.state ? options_.layout.states : options_.layout.blocks;
-  const auto checksums = std::span(checksums_).first(static_cast<size_t>(geometry.units_per_block()));
-  const auto seal = seals.read(block.from, checksums);
-  if (!seal || *seal != kv::Seal{block.generation, block.tokens}) return stale();
+  const auto& seals = (part.state ? from.seals.slots : from.seals.blocks)[static_cast<size_t>(part.rank)];
+  if (!seals || part.from >= seals->block_count()) return stale();
+  checksums_.resize(static_cast<size_t>(plan.from().geometry(part.rank, part.state).units_per_block()));
+  const auto seal = seals->read(part.from, checksums_);
+  if (!seal || *seal != kv::Seal{part.generation, part.tokens}) return stale();
   moves_.clear();
-  append_arena_moves(geometry, from.layout.offset(block.from, block.state),
-                     options_.layout.offset(block.to, block.state), block.tokens, checksums, moves_);
-  const auto moved = mover_.move(moves_, from.arena.data(), arena_);
-  if (!seals.unchanged(block.from, block.generation)) return stale();
+  append_arena_moves(plan, part, checksums_, moves_);
+  const auto moved = store(from.arena.data());
+  if (!seals->unchanged(part.from, part.generation)) return stale();
   if (!moved) {
     metrics_.checksum_failures.add();
-    return fail(moved.error().with_context(fmt::format("{} {}", what, block.from)));
+    return fail(
+        moved.error().with_context(fmt::format("{} {} of rank {}", what, part.from, plan.from().rank(part.rank).name)));
   }
-  metrics_.shm_bytes.add(static_cast<double>(geometry.sealed_bytes(block.tokens)));
+  metrics_.shm_bytes.add(static_cast<double>(plan.part_bytes(part.rank, part.state, part.tokens)));
+  return {};
+}
+
+// Stores and verifies moves_, then what other ranks of ours want of it.
+Result<void> PullConsumer::store(std::span<const std::byte> source) {
+  BATON_TRY(mover_.move(moves_.moves, source, arena_));
+  for (const LocalCopy& repeat : moves_.repeats) {
+    std::memcpy(arena_.data() + repeat.to, arena_.data() + repeat.from, static_cast<size_t>(repeat.bytes));
+  }
   return {};
 }
 
@@ -316,18 +309,19 @@ void PullConsumer::on_data(ConnectionId id, const wire::BlockData& data, std::sp
   const auto payload_bytes = static_cast<int64_t>(payload.size());
   const auto target = fsm_.on_block_data(id, data, payload_bytes, now());
   if (!target) return;
-  const auto& geometry = target->state ? options_.layout.states : options_.layout.blocks;
-  const auto moves =
-      payload_moves(geometry, options_.layout.offset(target->block, target->state), static_cast<int>(data.tokens),
-                    {static_cast<int>(data.first_entry), static_cast<int>(data.entry_count)}, data.checksums);
-  auto stored = mover_.move(moves, payload, arena_);
+  moves_.clear();
+  append_payload_moves(*target->plan, target->part, *target->span, target->first, target->count, data.checksums,
+                       moves_);
+  auto stored = store(payload);
   if (stored) {
     metrics_.tcp_bytes.add(static_cast<double>(payload_bytes));
   } else {
     metrics_.checksum_failures.add();
-    stored = fail(stored.error().with_context(fmt::format("block {} of the offer", data.block)));
+    stored = fail(
+        stored.error().with_context(fmt::format("{} {} of rank {}", target->part.state ? "state slot" : "block",
+                                                target->part.from, target->plan->from().rank(target->part.rank).name)));
   }
-  fsm_.on_stored(target->pull, data, payload_bytes, stored, now());
+  fsm_.on_stored(target->leg, data, payload_bytes, stored, now());
 }
 
 void PullConsumer::on(Complete& complete) {
@@ -369,9 +363,7 @@ net::Task<Result<void>> PullConsumer::serve_until_broken(ConnectionId id, std::s
   BATON_CO_TRY(co_await transport::authenticate_as_client(*stream, options_.secret, kConnectTimeout));
   const auto it = links_.find(id);
   if (it == links_.end()) co_return fail(Code::kCancelled, "no longer wanted");
-  const auto payload_max = std::max<int64_t>(
-      {largest_entry(options_.layout.blocks), largest_entry(options_.layout.states), int64_t{1} << 20});
-  const auto link = std::make_shared<PeerLink>(std::move(stream), static_cast<uint32_t>(payload_max));
+  const auto link = std::make_shared<PeerLink>(std::move(stream), /*payload_bytes_max=*/1u << 20);
   it->second.peer = link;
   link->start_writing();
   fsm_.on_connected(id, now());
@@ -383,6 +375,7 @@ net::Task<Result<void>> PullConsumer::serve_until_broken(ConnectionId id, std::s
       on_data(id, *data, frame.payload);
     } else {
       fsm_.on_message(id, frame.message, now());
+      link->channel().allow_payload(static_cast<uint32_t>(fsm_.payload_bytes_max(id)));
     }
     act();
   }
@@ -391,12 +384,24 @@ net::Task<Result<void>> PullConsumer::serve_until_broken(ConnectionId id, std::s
 }  // namespace
 
 Result<std::unique_ptr<KvConsumer>> make_kv_consumer(PullConnectorOptions options, std::span<std::byte> arena) {
-  BATON_TRY(complete_options(options));
-  if (arena.size() < static_cast<size_t>(options.layout.data_bytes())) {
-    return fail(Code::kInvalidArgument, "hand-off: a KV arena of {} bytes is too small for {} blocks and {} slots",
-                arena.size(), options.layout.block_count, options.layout.slot_count);
+  BATON_TRY_ASSIGN(auto holdings, complete_options(options));
+  if (std::ssize(arena) < holdings->arenas.data_bytes()) {
+    return fail(Code::kInvalidArgument,
+                "hand-off: a KV arena of {} bytes is too small for {} blocks and {} slots of {} "
+                "ranks",
+                arena.size(), holdings->block_count, holdings->slot_count, holdings->rank_count());
   }
-  auto consumer = std::make_unique<PullConsumer>(std::move(options), arena);
+  if (options.grid.processes != 1) {
+    return fail(Code::kUnimplemented,
+                "hand-off: a decode engine over {} processes: give each of its replicas one process (--nnodes 1)",
+                options.grid.processes);
+  }
+  const ReshardPlan itself(holdings, holdings, 0);
+  const ReshardPlan* const plans[] = {&itself};
+  if (const auto missing = ReshardPlan::missing(plans)) {
+    return fail(Code::kInvalidArgument, "hand-off: {} of ours", *missing);
+  }
+  auto consumer = std::make_unique<PullConsumer>(std::move(options), std::move(holdings), arena);
   consumer->run();
   return consumer;
 }

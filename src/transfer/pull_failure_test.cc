@@ -307,7 +307,7 @@ TEST(PullFailure, TooManyConnectionsAreTurnedAwayAndPlacesComeFree) {
 }
 
 TEST(PullFailure, ATakenPortIsSaid) {
-  auto arena = *create_kv_arena(kLayout);
+  auto arena = *make_arena();
   auto first = options("p");
   auto producer = *make_kv_producer(first, arena);
   auto second = options("q");

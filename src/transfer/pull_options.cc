@@ -3,8 +3,6 @@
 
 #include <sys/random.h>
 
-#include <algorithm>
-
 namespace baton::transfer {
 
 uint64_t random_id() {
@@ -15,49 +13,50 @@ uint64_t random_id() {
   return id;
 }
 
-Result<void> complete_options(PullConnectorOptions& options) {
-  const auto& layout = options.layout;
-  if (layout.blocks.empty() || layout.block_count <= 0 || (layout.slot_count > 0 && layout.states.empty())) {
-    return fail(Code::kInvalidArgument, "hand-off: the KV arena has {} blocks of {} entries, {} slots of {}",
-                layout.block_count, layout.blocks.entry_count(), layout.slot_count, layout.states.entry_count());
+namespace {
+
+// A frame holds at least one entry of a block, or of a slot.
+Result<void> check_entries(const kv::PagedGeometry& geometry, std::string_view what) {
+  for (int entry = 0; entry < geometry.entry_count(); ++entry) {
+    if (const auto bytes = geometry.entry_bytes(entry); bytes > wire::kPayloadBytesMax) {
+      return fail(Code::kInvalidArgument, "hand-off: {} has {} bytes, at most {} are allowed: use smaller blocks", what,
+                  bytes, wire::kPayloadBytesMax);
+    }
   }
-  if (const auto bytes = largest_entry(layout.blocks); bytes > wire::kPayloadBytesMax) {
-    return fail(Code::kInvalidArgument,
-                "hand-off: an entry of a block has {} bytes, at most {} are allowed: use smaller blocks", bytes,
-                wire::kPayloadBytesMax);
-  }
-  if (const auto bytes = largest_entry(layout.states); bytes > wire::kPayloadBytesMax) {
-    return fail(Code::kInvalidArgument, "hand-off: a layer's recurrent state has {} bytes, at most {} are allowed",
-                bytes, wire::kPayloadBytesMax);
+  return {};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Holdings>> complete_options(PullConnectorOptions& options) {
+  BATON_TRY_ASSIGN(auto holdings, make_holdings(options.ranks, options.context_size));
+  for (const auto& rank : holdings.ranks) {
+    BATON_TRY(check_entries(rank.layout.blocks, "an entry of a block"));
+    BATON_TRY(check_entries(rank.layout.states, "a layer's recurrent state"));
   }
   if (options.lease < std::chrono::milliseconds(60)) {
     return fail(Code::kInvalidArgument, "hand-off: the lease is too short: give it some seconds");
   }
-  options.identity.layout = {
-      .block_size = layout.blocks.block_size(), .entries = layout.blocks.entries(), .states = layout.states.entries()};
+  options.identity.layout = describe(holdings, options.grid);
+  BATON_TRY(wire::check_layout(options.identity.layout));
+  if (options.identity.layer_names.empty()) {
+    for (const auto& [index, whole] : options.identity.layout.entries) {
+      options.identity.layer_names.push_back(fmt::format("cache.{}.{}", index, whole.kind));
+    }
+  }
   if (options.identity.instance_nonce == 0) options.identity.instance_nonce = random_id();
   if (options.advertised_host.empty()) options.advertised_host = options.host;
-  return {};
+  return std::make_shared<const Holdings>(std::move(holdings));
 }
 
 net::TlsOptions tls_options(const TlsFiles& files) {
   return {.cert_file = files.cert, .key_file = files.key, .ca_file = files.ca, .verify_peer = files.verify_peer};
 }
 
-int64_t largest_entry(const kv::PagedGeometry& geometry) {
-  int64_t most = 0;
-  for (int entry = 0; entry < geometry.entry_count(); ++entry) most = std::max(most, geometry.entry_bytes(entry));
-  return most;
-}
-
-int64_t block_table_bytes(const kv::CacheLayout& layout) {
-  return kv::SealReader::table_bytes(layout.blocks.units_per_block(), layout.block_count);
-}
-
-Result<transport::SharedArena> create_kv_arena(const kv::CacheLayout& layout) {
-  const auto states = kv::SealReader::table_bytes(layout.states.units_per_block(), layout.slot_count);
-  return transport::SharedArena::create(
-      {.data_bytes = layout.data_bytes(), .table_bytes = block_table_bytes(layout) + states});
+Result<transport::SharedArena> create_kv_arena(std::span<const kv::RankCache> ranks) {
+  kv::RankArenas arenas;
+  for (const auto& rank : ranks) arenas.add(rank.layout);
+  return transport::SharedArena::create({.data_bytes = arenas.data_bytes(), .table_bytes = arenas.table_bytes()});
 }
 
 }  // namespace baton::transfer

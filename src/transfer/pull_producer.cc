@@ -15,7 +15,8 @@
 #include "transfer/peer_link.h"
 #include "transfer/producer_fsm.h"
 #include "transfer/pull_options.h"
-#include "transfer/unit_plan.h"
+#include "transfer/rank_seals.h"
+#include "transfer/reshard_plan.h"
 #include "transport/tcp/auth.h"
 
 namespace baton::transfer {
@@ -57,23 +58,26 @@ struct ProducerMetrics {
 
 class PullProducer final : public KvProducer {
  public:
-  struct Seals {
-    kv::SealTable blocks;
-    std::optional<kv::SealTable> slots;
-    kv::SealTable& of(bool state) { return state ? *slots : blocks; }
-  };
-  PullProducer(PullConnectorOptions options, Seals seals, std::span<const std::byte> arena, wire::HelloReply hello)
+  PullProducer(PullConnectorOptions options, std::shared_ptr<const Holdings> holdings, RankSeals seals,
+               std::span<const std::byte> arena, wire::HelloReply hello)
       : options_(std::move(options)),
         tls_(tls_options(options_.tls)),
-        seals_(seals),
+        holdings_(std::move(holdings)),
+        seals_(std::move(seals)),
         arena_(arena),
         metrics_(options_.metrics),
-        fsm_({.hello = std::move(hello), .allow_other_profile = options_.allow_other_profile, .lease = options_.lease}),
+        fsm_({.hello = std::move(hello),
+              .holdings = holdings_,
+              .claim = options_.peer_claim,
+              .allow_other_profile = options_.allow_other_profile,
+              .lease = options_.lease}),
         timer_(io_) {}
   ~PullProducer() override;
 
   Result<void> listen();
   wire::KvTransferParams offer(Offer offer) override;
+  wire::HandoffAddress address() const override { return {options_.advertised_host, port_}; }
+  void set_members(std::vector<wire::HandoffAddress> members) override;
   std::vector<std::string> poll_released() override;
   void revoke(const std::string& request_id) override;
 
@@ -81,6 +85,7 @@ class PullProducer final : public KvProducer {
   struct Sealing {
     SealBlocks work;
     std::vector<uint64_t> generations;
+    int rank = 0;  // the next to seal of the block at hand
     double seconds = 0;
     int64_t bytes = 0;
   };
@@ -97,7 +102,9 @@ class PullProducer final : public KvProducer {
   void on(CloseConnection& close);
   void seal_slice();
   net::Task<Result<void>> write_blocks(transport::FrameChannel& channel, const SendBlocks& send);
-  net::Task<Result<void>> write_block(transport::FrameChannel& channel, const SendBlocks& send, size_t index);
+  net::Task<Result<void>> write_part(transport::FrameChannel& channel, const SendBlocks& send, size_t index);
+  net::Task<Result<void>> write_span(transport::FrameChannel& channel, const SendBlocks& send, size_t index,
+                                     const wire::UnitSpan& span, std::span<const uint64_t> checksums, bool last_span);
   net::Task<void> accept_loop();
   net::Task<void> serve(ConnectionId id, std::shared_ptr<PeerLink> link);
   net::Task<void> serve_messages(ConnectionId id, PeerLink& link);
@@ -105,7 +112,8 @@ class PullProducer final : public KvProducer {
 
   PullConnectorOptions options_;
   net::TlsOptions tls_;
-  Seals seals_;
+  const std::shared_ptr<const Holdings> holdings_;
+  RankSeals seals_;
   std::span<const std::byte> arena_;
   ProducerMetrics metrics_;
   SteadyClock clock_;
@@ -157,8 +165,7 @@ PullProducer::~PullProducer() {
 }
 
 wire::KvTransferParams PullProducer::offer(Offer offer) {
-  const int block_size = options_.layout.blocks.block_size();
-  const int64_t used = (offer.token_count + block_size - 1) / block_size;
+  const int64_t used = holdings_->blocks_for(offer.token_count);
   BATON_CHECK(offer.token_count > 0 && used <= static_cast<int64_t>(offer.blocks.size()), "tokens={} blocks={}",
               offer.token_count, offer.blocks.size());
   wire::KvTransferParams params;
@@ -170,15 +177,15 @@ wire::KvTransferParams PullProducer::offer(Offer offer) {
   auto& ids = params.remote_block_ids.emplace_back();
   for (int64_t i = 0; i < used; ++i) {
     const int32_t block = offer.blocks[static_cast<size_t>(i)].value;
-    BATON_CHECK(block >= 0 && block < options_.layout.block_count, "block={}", block);
+    BATON_CHECK(block >= 0 && block < holdings_->block_count, "block={}", block);
     ids.push_back(block);
   }
   params.remote_num_prompt_tokens = offer.token_count;
   const auto slot = offer.state_slot.value_or(0);
-  BATON_CHECK(!offer.state_slot || (slot >= 0 && slot < options_.layout.slot_count), "slot={}", slot);
-  params.remote_block_size = block_size;
+  BATON_CHECK(!offer.state_slot || (slot >= 0 && slot < holdings_->slot_count), "slot={}", slot);
+  params.remote_block_size = static_cast<int>(holdings_->block_tokens());
   params.last_token_id = offer.last_token_id;
-  params.baton_offer_id = random_id();
+  params.baton_offer_id = offer.offer_id != 0 ? offer.offer_id : random_id();
   params.kv_lease_duration_s = std::chrono::duration<double>(options_.lease).count();
   {
     std::lock_guard lock(mutex_);
@@ -189,6 +196,10 @@ wire::KvTransferParams PullProducer::offer(Offer offer) {
     act();
   });
   return params;
+}
+
+void PullProducer::set_members(std::vector<wire::HandoffAddress> members) {
+  asio::post(io_, [this, members = std::move(members)]() mutable { fsm_.set_members(std::move(members)); });
 }
 
 std::vector<std::string> PullProducer::poll_released() {
@@ -257,10 +268,13 @@ void PullProducer::seal_slice() {
   const TimePoint began = now();
   for (int64_t bytes = 0; bytes < kSealSliceBytes && sealing.generations.size() < sealing.work.blocks.size();) {
     const BlockSeal& block = sealing.work.blocks[sealing.generations.size()];
-    sealing.generations.push_back(seals_.of(block.state).seal(block.block, block.tokens).generation);
-    const auto& geometry = block.state ? options_.layout.states : options_.layout.blocks;
-    bytes += geometry.sealed_bytes(block.tokens);
-    sealing.bytes += geometry.sealed_bytes(block.tokens);
+    if (sealing.rank == 0) seals_.begin(block.block, block.tokens, block.state);
+    const int64_t covered = seals_.seal(sealing.rank, block.block, block.tokens, block.state);
+    bytes += covered;
+    sealing.bytes += covered;
+    if (++sealing.rank < holdings_->rank_count()) continue;
+    sealing.rank = 0;
+    sealing.generations.push_back(seals_.generation(block.block, block.state));
   }
   sealing.seconds += seconds_between(began, now());
   if (sealing.generations.size() == sealing.work.blocks.size()) {
@@ -293,44 +307,65 @@ void PullProducer::on(SendBlocks& send) {
 }
 
 net::Task<Result<void>> PullProducer::write_blocks(transport::FrameChannel& channel, const SendBlocks& send) {
-  for (size_t i = 0; i < send.blocks.size(); ++i) BATON_CO_TRY(co_await write_block(channel, send, i));
+  for (size_t i = 0; i < send.parts.size(); ++i) BATON_CO_TRY(co_await write_part(channel, send, i));
   co_return Result<void>{};
 }
 
-net::Task<Result<void>> PullProducer::write_block(transport::FrameChannel& channel, const SendBlocks& send,
-                                                  size_t index) {
-  const BlockSeal& block = send.blocks[index];
-  const auto& g = block.state ? options_.layout.states : options_.layout.blocks;
-  std::vector<uint64_t> checksums(static_cast<size_t>(g.units_per_block()));
-  const auto seal = seals_.of(block.state).reader().read(block.block, checksums);
-  if (!seal || *seal != kv::Seal{block.generation, block.tokens}) {
+net::Task<Result<void>> PullProducer::write_part(transport::FrameChannel& channel, const SendBlocks& send,
+                                                 size_t index) {
+  const SendPart& part = send.parts[index];
+  const auto& wanted = send.ranks[part.of];
+  const int rank = static_cast<int>(wanted.rank);
+  std::vector<uint64_t> checksums(static_cast<size_t>(holdings_->geometry(rank, wanted.state).units_per_block()));
+  const kv::SealReader* reader = seals_.reader(rank, wanted.state);
+  const auto seal = reader != nullptr ? reader->read(part.block, checksums) : fail(Code::kUnavailable, "no such state");
+  if (!seal || *seal != kv::Seal{part.generation, part.tokens}) {
     const wire::ErrorReply error{send.call, send.offer_id, Code::kUnavailable, "a block was reopened"};
     co_return co_await channel.write(error, {}, kDataTimeout);
   }
-  const auto bytes = arena_.subspan(static_cast<size_t>(options_.layout.offset(block.block, block.state)),
-                                    static_cast<size_t>(g.block_bytes()));
-  kv::EntryRange entries;
-  for (int entry = 0; entry < g.entry_count(); entry = entries.end()) {
-    entries = frame_entries(g, block.tokens, entry);
-    const auto first = checksums.begin() + g.first_unit(entry);
-    const wire::BlockData data{.call = send.call,
-                               .offer_id = send.offer_id,
-                               .block = send.first_block + static_cast<uint32_t>(index),
-                               .tokens = static_cast<uint32_t>(block.tokens),
-                               .generation = block.generation,
-                               .first_entry = static_cast<uint32_t>(entries.first),
-                               .entry_count = static_cast<uint32_t>(entries.count),
-                               .checksums = {first, first + g.unit_count(entries)}};
-    const auto pieces = payload_pieces(g, bytes, block.tokens, entries);
-    BATON_CO_TRY(co_await channel.write(data, pieces, kDataTimeout));
-    metrics_.sent_bytes.add(static_cast<double>(g.sealed_bytes(block.tokens, entries)));
+  for (size_t s = 0; s < wanted.spans.size(); ++s) {
+    const bool last = index + 1 == send.parts.size() && s + 1 == wanted.spans.size();
+    BATON_CO_TRY(co_await write_span(channel, send, index, wanted.spans[s], checksums, last));
+  }
+  co_return Result<void>{};
+}
+
+// checksums: of all units of the block.
+net::Task<Result<void>> PullProducer::write_span(transport::FrameChannel& channel, const SendBlocks& send, size_t index,
+                                                 const wire::UnitSpan& span, std::span<const uint64_t> checksums,
+                                                 bool last_span) {
+  const SendPart& part = send.parts[index];
+  const auto& wanted = send.ranks[part.of];
+  const int rank = static_cast<int>(wanted.rank);
+  const auto& geometry = holdings_->geometry(rank, wanted.state);
+  const auto block = arena_.subspan(static_cast<size_t>(holdings_->offset(rank, part.block, wanted.state)),
+                                    static_cast<size_t>(geometry.block_bytes()));
+  for (uint32_t first = 0; first < span.entry_count;) {
+    const uint32_t count = frame_entries(geometry, span, part.tokens, first);
+    wire::BlockData data{.call = send.call,
+                         .offer_id = send.offer_id,
+                         .part = static_cast<uint32_t>(index),
+                         .tokens = static_cast<uint32_t>(part.tokens),
+                         .generation = part.generation,
+                         .span = {span.first_entry + first, count, span.first_unit, span.unit_count},
+                         .last = last_span && first + count == span.entry_count,
+                         .checksums = {}};
+    for (uint32_t e = 0; e < count; ++e) {
+      const auto at = checksums.subspan(
+          static_cast<size_t>(geometry.first_unit(static_cast<int>(data.span.first_entry + e))) + span.first_unit,
+          span.unit_count);
+      data.checksums.insert(data.checksums.end(), at.begin(), at.end());
+    }
+    BATON_CO_TRY(co_await channel.write(data, payload_pieces(geometry, block, part.tokens, data.span), kDataTimeout));
+    metrics_.sent_bytes.add(static_cast<double>(span_bytes(geometry, data.span, part.tokens)));
+    first += count;
   }
   co_return Result<void>{};
 }
 
 void PullProducer::on(ReopenBlocks& reopen) {
-  for (const int32_t block : reopen.blocks) seals_.blocks.reopen(block);
-  for (const int32_t slot : reopen.slots) seals_.slots->reopen(slot);
+  for (const int32_t block : reopen.blocks) seals_.reopen(block, /*state=*/false);
+  for (const int32_t slot : reopen.slots) seals_.reopen(slot, /*state=*/true);
 }
 
 void PullProducer::on(Release& release) {
@@ -420,24 +455,17 @@ net::Task<void> PullProducer::serve_messages(ConnectionId id, PeerLink& link) {
 }  // namespace
 
 Result<std::unique_ptr<KvProducer>> make_kv_producer(PullConnectorOptions options, transport::SharedArena& arena) {
-  BATON_TRY(complete_options(options));
-  const auto& layout = options.layout;
-  if (arena.data().size() < static_cast<size_t>(layout.data_bytes())) {
-    return fail(Code::kInvalidArgument, "hand-off: a KV arena of {} bytes is too small for {} blocks and {} slots",
-                arena.data().size(), layout.block_count, layout.slot_count);
-  }
-  const auto blocks = arena.data().first(static_cast<size_t>(layout.slot_offset(0)));
-  BATON_TRY_ASSIGN(const auto block_seals, kv::SealTable::over(arena.table(), layout.blocks, blocks));
-  PullProducer::Seals seals{.blocks = block_seals, .slots = std::nullopt};
-  if (layout.slot_count > 0) {
-    const auto slots = arena.data().subspan(blocks.size(), static_cast<size_t>(layout.data_bytes()) - blocks.size());
-    const auto table = arena.table().subspan(static_cast<size_t>(block_table_bytes(layout)));
-    BATON_TRY_ASSIGN(seals.slots, kv::SealTable::over(table, layout.states, slots));
-  }
-  wire::HelloReply hello{options.identity, layout.block_count, layout.slot_count,
-                         std::chrono::duration_cast<std::chrono::milliseconds>(options.lease).count(), std::nullopt};
+  BATON_TRY_ASSIGN(auto holdings, complete_options(options));
+  BATON_TRY_ASSIGN(auto seals, RankSeals::over(holdings, arena.table(), arena.data()));
+  wire::HelloReply hello{.identity = options.identity,
+                         .block_count = holdings->block_count,
+                         .slot_count = holdings->slot_count,
+                         .lease_ms = std::chrono::duration_cast<std::chrono::milliseconds>(options.lease).count(),
+                         .shm = {},
+                         .members = {}};
   if (options.transport != TransportMode::kTcp) hello.shm = arena.location();
-  auto producer = std::make_unique<PullProducer>(std::move(options), seals, arena.data(), std::move(hello));
+  auto producer = std::make_unique<PullProducer>(std::move(options), std::move(holdings), std::move(seals),
+                                                 arena.data(), std::move(hello));
   BATON_TRY(producer->listen());
   return producer;
 }

@@ -78,10 +78,12 @@ TEST_P(PullStateTest, AStatelessPullOfTheSameOfferIsServed) {
 
 TEST_P(PullStateTest, AnotherStateGeometryIsRefusedByName) {
   auto other = engine("d");
-  auto states = other.layout.states.entries();
+  auto layout = kLayout;
+  auto states = layout.states.entries();
   states[1].token_bytes = 8192;
-  other.layout.states = {1, states};
-  auto arena = *create_kv_arena(other.layout);
+  layout.states = {1, states};
+  other.ranks = {whole_cache(layout)};
+  auto arena = *create_kv_arena(other.ranks);
   Pair pair(engine("p"), engine("unused"));
   auto consumer = *make_kv_consumer(other, arena.data());
   auto wanted = pair.pull("r", offer(pair, 40, 3), 40);

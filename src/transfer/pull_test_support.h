@@ -8,6 +8,7 @@
 #include <random>
 #include <thread>
 
+#include "transfer/holdings.h"
 #include "transfer/pull_connector.h"
 
 namespace baton::transfer::testing {
@@ -25,12 +26,14 @@ inline const kv::CacheLayout kLayout{
     .block_count = kBlocks,
     .slot_count = kSlots};
 
+inline Result<transport::SharedArena> make_arena() { return create_kv_arena(std::vector{whole_cache(kLayout)}); }
+
 inline PullConnectorOptions options(std::string engine_id) {
   PullConnectorOptions o;
   o.identity.engine_id = std::move(engine_id);
   o.identity.model_fingerprint = "m";
   o.identity.layer_names = {"0", "1", "2", "3", "4", "5"};
-  o.layout = kLayout;
+  o.ranks = {whole_cache(kLayout)};
   return o;
 }
 
@@ -81,7 +84,7 @@ auto wait_for(Poll poll, std::chrono::milliseconds limit = std::chrono::seconds(
 
 struct Pair {
   explicit Pair(PullConnectorOptions p = options("p"), PullConnectorOptions d = options("d"))
-      : prefill(*create_kv_arena(kLayout)), decode(*create_kv_arena(kLayout)) {
+      : prefill(*make_arena()), decode(*make_arena()) {
     fill(prefill.data(), 1);
     producer = *make_kv_producer(std::move(p), prefill);
     consumer = *make_kv_consumer(std::move(d), decode.data());

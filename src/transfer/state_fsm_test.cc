@@ -9,7 +9,7 @@ using namespace testing;
 using std::chrono::seconds;
 
 TEST(ProducerState, IsSealedOfferedServedAndReopenedWithTheBlocks) {
-  ProducerFsm fsm{{.hello = hello_reply(), .lease = seconds(30)}};
+  ProducerFsm fsm{{.hello = hello_reply(), .holdings = kHoldings, .lease = seconds(30)}};
   const TimePoint now{seconds(100)};
   fsm.on_message(1, wire::Hello{identity("d")}, now);
   fsm.offer(7, {.request_id = "r", .blocks = {BlockId(5), BlockId(6)}, .token_count = 5, .state_slot = 3}, now);
@@ -27,10 +27,12 @@ TEST(ProducerState, IsSealedOfferedServedAndReopenedWithTheBlocks) {
   EXPECT_EQ(replies[0].generations, (std::vector<uint64_t>{2, 4}));
   EXPECT_EQ(replies[0].state_slot, 3);
   EXPECT_EQ(replies[0].state_generation, 6u);
-  fsm.on_message(1, wire::ReadBlocks{11, 7, 2, 1}, now);
+  fsm.on_message(1, read_blocks(11, 7, 0, 1, /*state=*/true), now);
   const auto sends = only<SendBlocks>(fsm.take_actions());
   ASSERT_EQ(sends.size(), 1u);
-  EXPECT_TRUE(sends[0].blocks.at(0).state);
+  EXPECT_TRUE(sends[0].ranks.at(0).state);
+  EXPECT_EQ(sends[0].parts.at(0).block, 3);
+  EXPECT_EQ(sends[0].parts.at(0).generation, 6u);
   fsm.on_message(1, wire::EndOffer{12, 7, true}, now);
   EXPECT_TRUE(only<ReopenBlocks>(fsm.take_actions()).empty()) << "a send still reads it";
   fsm.on_blocks_sent(1, 7);
@@ -41,7 +43,7 @@ TEST(ProducerState, IsSealedOfferedServedAndReopenedWithTheBlocks) {
 }
 
 struct ConsumerState : ::testing::Test {
-  ConsumerFsm fsm{{.identity = identity("d"), .layout = kLayout, .slice_bytes = 100 * kBlockBytes}};
+  ConsumerFsm fsm{{.identity = identity("d"), .holdings = kHoldings, .slice_bytes = 100 * kBlockBytes}};
   TimePoint now{seconds(100)};
   ConnectionId connection = 0;
   std::vector<ConsumerAction> actions;
@@ -84,18 +86,18 @@ struct ConsumerState : ::testing::Test {
 TEST_F(ConsumerState, IsCopiedAfterTheBlocks) {
   start(true);
   answer(offer());
-  auto copy = only<CopyBlocks>(actions).at(0);
-  EXPECT_EQ(copy.blocks.size(), 5u);
-  fsm.on_copied(copy.pull, 5, {}, now);
+  auto copy = only<CopyParts>(actions).at(0);
+  EXPECT_EQ(copy.parts.size(), 5u);
+  fsm.on_copied(copy.leg, 5, {}, now);
   actions = fsm.take_actions();
   EXPECT_FALSE(result());
-  copy = only<CopyBlocks>(actions).at(0);
-  ASSERT_EQ(copy.blocks.size(), 1u);
-  EXPECT_TRUE(copy.blocks[0].state);
-  EXPECT_EQ(copy.blocks[0].from, 4);
-  EXPECT_EQ(copy.blocks[0].to, 9);
-  EXPECT_EQ(copy.blocks[0].generation, 8u);
-  fsm.on_copied(copy.pull, 1, {}, now);
+  copy = only<CopyParts>(actions).at(0);
+  ASSERT_EQ(copy.parts.size(), 1u);
+  EXPECT_TRUE(copy.parts[0].state);
+  EXPECT_EQ(copy.parts[0].from, 4);
+  EXPECT_EQ(copy.parts[0].pieces.at(0).to, 9);
+  EXPECT_EQ(copy.parts[0].generation, 8u);
+  fsm.on_copied(copy.leg, 1, {}, now);
   actions = fsm.take_actions();
   ASSERT_TRUE(result());
   EXPECT_TRUE(result()->state_valid);
@@ -106,10 +108,10 @@ TEST_F(ConsumerState, IsCopiedAfterTheBlocks) {
 TEST_F(ConsumerState, AStaleStateLeavesTheBlocksButIsNotValid) {
   start(true);
   answer(offer());
-  auto copy = only<CopyBlocks>(actions).at(0);
-  fsm.on_copied(copy.pull, 5, {}, now);
+  auto copy = only<CopyParts>(actions).at(0);
+  fsm.on_copied(copy.leg, 5, {}, now);
   fsm.take_actions();
-  fsm.on_copied(copy.pull, 0, fail(Code::kFailedPrecondition, "reopened"), now);
+  fsm.on_copied(copy.leg, 0, fail(Code::kFailedPrecondition, "reopened"), now);
   actions = fsm.take_actions();
   ASSERT_TRUE(result());
   EXPECT_FALSE(result()->outcome);
@@ -120,20 +122,20 @@ TEST_F(ConsumerState, AStaleStateLeavesTheBlocksButIsNotValid) {
 TEST_F(ConsumerState, WhatIsHereIsSkippedButTheStateIsNot) {
   start(true, 16);
   answer(offer());
-  const auto copy = only<CopyBlocks>(actions).at(0);
-  ASSERT_EQ(copy.blocks.size(), 1u);
-  EXPECT_EQ(copy.blocks[0].from, 14);
+  const auto copy = only<CopyParts>(actions).at(0);
+  ASSERT_EQ(copy.parts.size(), 1u);
+  EXPECT_EQ(copy.parts[0].from, 14);
 }
 
 TEST_F(ConsumerState, AnOfferWithoutItOrOfMoreTokensIsRefused) {
   const auto refused = [&](auto change) {
-    fsm = ConsumerFsm({.identity = identity("d"), .layout = kLayout});
+    fsm = ConsumerFsm({.identity = identity("d"), .holdings = kHoldings});
     start(true);
     auto reply = offer();
     change(reply);
     answer(reply);
     return result() && !result()->outcome && result()->outcome.error().code() == Code::kMismatch &&
-           only<CopyBlocks>(actions).empty();
+           only<CopyParts>(actions).empty();
   };
   EXPECT_TRUE(refused([](auto& reply) { reply.state_slot = -1; }));
   EXPECT_TRUE(refused([](auto& reply) { reply.state_slot = 20; }));
@@ -146,26 +148,26 @@ TEST_F(ConsumerState, ComesInFramesOverTcp) {
   answer(offer());
   auto reads = sent<wire::ReadBlocks, SendToPeer>(actions);
   ASSERT_EQ(reads.size(), 2u);
-  EXPECT_EQ(reads[1].first_block, 5u);
-  EXPECT_EQ(reads[1].block_count, 1u);
+  EXPECT_TRUE(reads[1].ranks.at(0).state);
+  EXPECT_EQ(reads[1].parts.size(), 1u);
   const auto deliver = [&](uint64_t call, uint32_t item, kv::EntryRange entries, int64_t spare = 0) {
     const bool state = item == 5;
     const auto& geometry = state ? kLayout.states : kLayout.blocks;
     const int tokens = state ? 1 : item == 4 ? 2 : kBlockSize;
-    const wire::BlockData data{.call = call,
-                               .offer_id = 77,
-                               .block = item,
-                               .tokens = static_cast<uint32_t>(tokens),
-                               .generation = state ? 8u : 2u,
-                               .first_entry = static_cast<uint32_t>(entries.first),
-                               .entry_count = static_cast<uint32_t>(entries.count),
-                               .checksums = std::vector<uint64_t>(static_cast<size_t>(geometry.unit_count(entries)))};
+    const wire::BlockData data{
+        .call = call,
+        .offer_id = 77,
+        .part = state ? 0 : item,
+        .tokens = static_cast<uint32_t>(tokens),
+        .generation = state ? 8u : 2u,
+        .span = {static_cast<uint32_t>(entries.first), static_cast<uint32_t>(entries.count), 0, state ? 2u : kHeads},
+        .checksums = std::vector<uint64_t>(static_cast<size_t>(geometry.unit_count(entries)))};
     const int64_t bytes = geometry.sealed_bytes(tokens, entries) + spare;
     const auto target = fsm.on_block_data(connection, data, bytes, now);
     if (!target) return false;
-    EXPECT_EQ(target->state, state);
-    EXPECT_EQ(target->block, state ? 9 : 100 + static_cast<int>(item));
-    fsm.on_stored(target->pull, data, bytes, {}, now);
+    EXPECT_EQ(target->part.state, state);
+    EXPECT_EQ(target->part.pieces.at(0).to, state ? 9 : 100 + static_cast<int>(item));
+    fsm.on_stored(target->leg, data, bytes, {}, now);
     return true;
   };
   for (uint32_t item = 0; item < 5; ++item) ASSERT_TRUE(deliver(reads[0].call, item, {0, kLayers}));

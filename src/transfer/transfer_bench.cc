@@ -21,9 +21,12 @@
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "kv/seal_table.h"
 #include "tensor/buffer.h"
 #include "tensor/cpu.h"
 #include "transfer/pull_connector.h"
+#include "transfer/reshard_plan.h"
+#include "transfer/reshard_test_support.h"
 
 namespace baton::transfer {
 namespace {
@@ -93,41 +96,46 @@ double raw_tcp_seconds(int64_t bytes, std::span<const std::byte> source) {
   return seconds;
 }
 
+using Ranks = std::vector<kv::RankCache>;
+
 struct Engines {
-  kv::CacheLayout layout;
-  int64_t blocks;
+  Holdings from, to;
+  int64_t tokens;
   transport::SharedArena prefill, decode;
   std::unique_ptr<KvProducer> producer;
   std::unique_ptr<KvConsumer> consumer;
 
-  Engines(kv::PagedGeometry g, int64_t count, TransportMode mode, std::string secret = "")
-      : layout{.blocks = std::move(g), .block_count = count},
-        blocks(count),
-        prefill(*create_kv_arena(layout)),
-        decode(*create_kv_arena(layout)) {
-    for (size_t i = 0; i < prefill.data().size(); i += 8) {
+  Engines(const Holdings& p, const Holdings& d, int64_t token_count, TransportMode mode, std::string secret = "")
+      : from(p), to(d), tokens(token_count), prefill(*create_kv_arena(from.ranks)), decode(*create_kv_arena(to.ranks)) {
+    for (size_t i = 0; i + 8 <= prefill.data().size(); i += 8) {
       const uint64_t value = i * 0x9E3779B97F4A7C15;
       std::memcpy(prefill.data().data() + i, &value, 8);
     }
     std::memset(decode.data().data(), 1, decode.data().size());
-    PullConnectorOptions options{.layout = layout, .transport = mode, .secret = std::move(secret)};
+    PullConnectorOptions options{
+        .ranks = from.ranks, .context_size = from.context_size, .transport = mode, .secret = std::move(secret)};
     options.identity.engine_id = "p";
     producer = std::move(*make_kv_producer(options, prefill));
+    options.ranks = to.ranks;
+    options.context_size = to.context_size;
     options.identity.engine_id = "d";
     consumer = std::move(*make_kv_consumer(options, decode.data()));
   }
 
+  static std::vector<BlockId> ids(int64_t count) {
+    std::vector<BlockId> list;
+    for (int64_t b = 0; b < count; ++b) list.push_back(BlockId(static_cast<int32_t>(b)));
+    return list;
+  }
+
   PullResult pull() {
-    std::vector<BlockId> ids;
-    for (int64_t b = 0; b < blocks; ++b) ids.push_back(BlockId(static_cast<int32_t>(b)));
-    const int64_t tokens = blocks * layout.blocks.block_size();
     const auto offered_at = SteadyTime::now();
-    const auto params = producer->offer({"r", ids, tokens, 0});
+    const auto params = producer->offer({"r", ids(from.blocks_for(tokens)), tokens, 0});
     offer_us = std::chrono::duration<double, std::micro>(SteadyTime::now() - offered_at).count();
     // The connection, the mapping and the seal are there when D asks.
     consumer->hold(params);
-    std::this_thread::sleep_for(std::chrono::milliseconds(50 + blocks * layout.blocks.block_bytes() / 2'000'000));
-    consumer->start({"r", params, ids, tokens, 0});
+    std::this_thread::sleep_for(std::chrono::milliseconds(50 + from.arenas.data_bytes() / 2'000'000));
+    consumer->start({"r", params, ids(to.blocks_for(tokens)), tokens, 0});
     std::vector<PullResult> results;
     while (results.empty()) {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -167,7 +175,8 @@ void run(const char* name, const kv::PagedGeometry& geometry, int64_t megabytes)
     if (sink == 1) fmt::print(" ");
   }
   const auto pulls = [&](const char* what, TransportMode mode, std::string secret, double limit) {
-    Engines engines(geometry, blocks, mode, std::move(secret));
+    const auto alone = *make_holdings({whole_cache({.blocks = geometry, .block_count = blocks})}, 1);
+    Engines engines(alone, alone, blocks * geometry.block_size(), mode, std::move(secret));
     double offer_us = 1e9;
     double seconds = 1e9;
     for (int i = 0; i < kRounds; ++i) {
@@ -182,7 +191,7 @@ void run(const char* name, const kv::PagedGeometry& geometry, int64_t megabytes)
   pulls("the same with a shared secret", TransportMode::kTcp, "secret", tcp_gbs);
   fmt::print("  {:<46} {:>10.1f} us of the engine's thread\n", "offer()", offer_us);
 
-  auto arena = *create_kv_arena({.blocks = geometry, .block_count = blocks});
+  auto arena = *create_kv_arena(Ranks{whole_cache({.blocks = geometry, .block_count = blocks})});
   std::memset(arena.data().data(), 7, arena.data().size());
   auto table = *kv::SealTable::over(arena.table(), geometry, arena.data());
   const double seal = best_seconds([&] {
@@ -192,6 +201,74 @@ void run(const char* name, const kv::PagedGeometry& geometry, int64_t megabytes)
     }
   });
   report("sealing at P, before the pull", bytes, seal);
+}
+
+// The same KV from one rank to one, and between unequal grids.
+struct Topology {
+  const char* name;
+  testing::GridShape p, d;
+};
+
+Holdings grid_holdings(const testing::ModelShape& model, const testing::GridShape& grid, int64_t tokens) {
+  const int64_t blocks = (tokens + grid.block * grid.context_size() - 1) / (grid.block * grid.context_size());
+  return *make_holdings(testing::ranks_of(model, grid, blocks, 0), grid.context_size());
+}
+
+int64_t descriptors(const Holdings& from, const Holdings& to, int64_t tokens) {
+  const ReshardPlan plan(std::make_shared<Holdings>(from), std::make_shared<Holdings>(to), 0);
+  const std::vector<int32_t> blocks(static_cast<size_t>(from.blocks_for(tokens)));
+  const std::vector<uint64_t> generations(blocks.size());
+  const auto copies = plan.copies({.token_count = tokens,
+                                   .wanted_tokens = tokens,
+                                   .from_blocks = blocks,
+                                   .generations = generations,
+                                   .to_blocks = Engines::ids(to.blocks_for(tokens))});
+  return std::ssize(copies);
+}
+
+void run_topologies(const char* name, const testing::ModelShape& model, int64_t token_bytes,
+                    const std::vector<Topology>& topologies, int64_t megabytes) {
+  const int64_t tokens = std::max<int64_t>(1, megabytes * 1'000'000 / token_bytes);
+  fmt::print("\n{}: {} tokens of {} B\n", name, tokens, token_bytes);
+  for (const auto& topology : topologies) {
+    const auto from = grid_holdings(model, topology.p, tokens), to = grid_holdings(model, topology.d, tokens);
+    fmt::print("  {}: {} descriptors\n", topology.name, descriptors(from, to, tokens));
+    for (const auto mode : {TransportMode::kShm, TransportMode::kTcp}) {
+      Engines engines(from, to, tokens, mode);
+      PullResult best{.seconds = 1e9};
+      for (int i = 0; i < kRounds; ++i) {
+        const auto result = engines.pull();
+        if (result.seconds < best.seconds) best = result;
+      }
+      report(mode == TransportMode::kShm ? "  over shared memory, verified" : "  over loopback TCP, verified",
+             best.bytes, best.seconds);
+    }
+  }
+}
+
+testing::ModelShape layers_of(int layers, std::vector<kv::CacheEntry> entries) {
+  return {.layers = std::vector(static_cast<size_t>(layers), std::move(entries)),
+          .stateful = std::vector(static_cast<size_t>(layers), false)};
+}
+
+void run_reshard(int64_t megabytes) {
+  const auto gqa =
+      layers_of(32, {{.kind = "keys_values", .dtype = "bf16", .units = 8, .parts = 2, .token_bytes = 256}});
+  run_topologies("8B shape, 8 KV heads", gqa, 32 * 8 * 2 * 256,
+                 {{"one rank -> one rank, blocks of 128", {.block = 128}, {.block = 128}},
+                  {"tp4 -> tp2, blocks of 128", {.tp = 4, .block = 128}, {.tp = 2, .block = 128}},
+                  {"tp2 -> tp8, blocks of 128 and 16", {.tp = 2, .block = 128}, {.tp = 8, .block = 16}}},
+                 megabytes);
+  const auto latents = layers_of(24, {{.kind = "latent", .dtype = "bf16", .token_bytes = 1152},
+                                      {.kind = "index_keys", .dtype = "bf16", .token_bytes = 256}});
+  run_topologies(
+      "K3.1 shape, 24 layers of latents and index keys", latents, 24 * 1408,
+      {{"one rank -> one rank, blocks of 768", {.block = 768}, {.block = 768}},
+       {"pp4 pcp4 tp4 -> tp16 dcp16", {.pp = 4, .pcp = 4, .tp = 4, .block = 768}, {.tp = 16, .dcp = 16, .block = 768}},
+       {"pp4 pcp8 tp1 -> tp8 dcp8", {.pp = 4, .pcp = 8, .block = 768}, {.tp = 8, .dcp = 8, .block = 768}},
+       {"tp8 -> tp1, blocks of 128", {.tp = 8, .block = 128}, {.block = 128}},
+       {"tp4 -> tp4, blocks of 128 (three local copies)", {.tp = 4, .block = 128}, {.tp = 4, .block = 128}}},
+      megabytes);
 }
 
 }  // namespace
@@ -207,6 +284,7 @@ int main(int argc, char** argv) {
   for (const int64_t megabytes : sizes) {
     transfer::run("SmolLM2-135M shape", smol, megabytes);
     transfer::run("8B shape", large, megabytes);
+    transfer::run_reshard(megabytes);
   }
   return 0;
 }

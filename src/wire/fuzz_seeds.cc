@@ -17,9 +17,13 @@ EngineIdentity identity() {
   id.engine_id = "p";
   id.model_fingerprint = "f00d";
   id.layout = {.block_size = 16,
-               .entries = {{.kind = "keys_values", .dtype = "bf16", .units = 2, .parts = 2, .token_bytes = 128},
-                           {.kind = "latent", .dtype = "fp8", .token_bytes = 656}},
-               .states = {{.kind = "state", .dtype = "f32", .units = 2, .token_bytes = 65536}}};
+               .context_size = 2,
+               .grid = {.pp = 1, .pcp = 1, .tp = 2, .dcp = 2, .processes = 1},
+               .entries = {{0, {.kind = "keys_values", .dtype = "bf16", .units = 2, .parts = 2, .token_bytes = 128}},
+                           {1, {.kind = "latent", .dtype = "fp8", .token_bytes = 656}}},
+               .states = {{0, {.kind = "state", .dtype = "f32", .units = 2, .token_bytes = 65536}}},
+               .ranks = {{"pp0 pcp0 tp0", 0, {{0, 0, 2}, {1, 0, 1}}, {{0, 0, 1}}},
+                         {"pp0 pcp0 tp1", 1, {{0, 0, 2}, {1, 0, 1}}, {{0, 1, 1}}}}};
   id.layer_names = {"a", "b"};
   id.profile = {.isa = "avx2", .kernel_revision = 1, .onednn_version = "2.6"};
   return id;
@@ -28,7 +32,7 @@ EngineIdentity identity() {
 std::vector<Message> messages() {
   return {Hello{identity()},
           HelloReply{identity(), 10, 3, 30000, ShmLocation{"boot", 4, 5, {6, 7}, 8, 9}},
-          HelloReply{identity(), 1, 0, 2, std::nullopt},
+          HelloReply{identity(), 1, 0, 2, std::nullopt, {{"10.0.0.2", 36001}}},
           OfferQuery{1, 2},
           OfferReply{1, 2, 33, {4, 5, 6}, {7, 8, 9}},
           OfferReply{1, 2, 33, {4, 5, 6}, {7, 8, 9}, {10, 11}, 12, 14},
@@ -36,8 +40,8 @@ std::vector<Message> messages() {
           RenewReply{1, {3}},
           EndOffer{1, 2, true},
           EndReply{1, 2, true},
-          ReadBlocks{1, 2, 3, 4},
-          BlockData{1, 2, 3, 4, 5, 6, 7, {8, 9}},
+          ReadBlocks{1, 2, {{3, false, {{0, 2, 0, 1}, {2, 1, 0, 2}}}, {4, true, {{0, 1, 1, 1}}}}, {{0, 5}, {1, 0}}},
+          BlockData{1, 2, 3, 4, 5, {6, 7, 0, 1}, true, {8, 9}},
           ErrorReply{1, 2, Code::kNotFound, "no such offer"}};
 }
 

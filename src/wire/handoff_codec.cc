@@ -3,6 +3,8 @@
 namespace baton::wire {
 namespace {
 
+constexpr size_t kHostMax = 512;
+
 template <typename T>
 std::span<const T> view(const std::vector<T>& values) {
   return values;
@@ -14,6 +16,11 @@ void put(ByteWriter& w, const HelloReply& m) {
   w.put(m.block_count);
   w.put(m.slot_count);
   w.put(m.lease_ms);
+  w.put(static_cast<uint32_t>(m.members.size()));
+  for (const auto& member : m.members) {
+    w.put_string(member.host);
+    w.put(member.port);
+  }
   w.put(static_cast<uint8_t>(m.shm.has_value()));
   if (!m.shm) return;
   w.put_string(m.shm->boot_id);
@@ -57,20 +64,36 @@ void put(ByteWriter& w, const EndReply& m) {
   w.put(m.offer_id);
   w.put(static_cast<uint8_t>(m.known));
 }
+void put(ByteWriter& w, const UnitSpan& span) {
+  w.put(span.first_entry);
+  w.put(span.entry_count);
+  w.put(span.first_unit);
+  w.put(span.unit_count);
+}
 void put(ByteWriter& w, const ReadBlocks& m) {
   w.put(m.call);
   w.put(m.offer_id);
-  w.put(m.first_block);
-  w.put(m.block_count);
+  w.put(static_cast<uint32_t>(m.ranks.size()));
+  for (const auto& rank : m.ranks) {
+    w.put(rank.rank);
+    w.put(static_cast<uint8_t>(rank.state));
+    w.put(static_cast<uint32_t>(rank.spans.size()));
+    for (const auto& span : rank.spans) put(w, span);
+  }
+  w.put(static_cast<uint32_t>(m.parts.size()));
+  for (const auto& part : m.parts) {
+    w.put(part.of);
+    w.put(part.place);
+  }
 }
 void put(ByteWriter& w, const BlockData& m) {
   w.put(m.call);
   w.put(m.offer_id);
-  w.put(m.block);
+  w.put(m.part);
   w.put(m.tokens);
   w.put(m.generation);
-  w.put(m.first_entry);
-  w.put(m.entry_count);
+  put(w, m.span);
+  w.put(static_cast<uint8_t>(m.last));
   w.put_array(view(m.checksums));
 }
 void put(ByteWriter& w, const ErrorReply& m) {
@@ -91,6 +114,17 @@ Result<void> get(ByteReader& r, HelloReply& m) {
   m.lease_ms = r.get<int64_t>();
   if (m.block_count < 0 || m.slot_count < 0 || m.lease_ms < 0)
     return fail(Code::kOutOfRange, "HelloReply with a negative size");
+  const auto members = r.get<uint32_t>();
+  if (members > kMembersMax) return fail(Code::kOutOfRange, "HelloReply with {} members", members);
+  for (uint32_t i = 0; i < members && r.ok(); ++i) {
+    auto& member = m.members.emplace_back();
+    member.host = r.get_string();
+    member.port = r.get<int32_t>();
+    if (member.host.size() > kHostMax || member.port < 0 || member.port > 65535) {
+      return fail(Code::kOutOfRange, "HelloReply with a member at port {} and a host of {} bytes", member.port,
+                  member.host.size());
+    }
+  }
   if (r.get<uint8_t>() == 0) return {};
   auto& shm = m.shm.emplace();
   shm.boot_id = r.get_string();
@@ -147,24 +181,54 @@ Result<void> get(ByteReader& r, EndReply& m) {
   m.known = r.get<uint8_t>() != 0;
   return {};
 }
+UnitSpan get_span(ByteReader& r) {
+  UnitSpan span;
+  span.first_entry = r.get<uint32_t>();
+  span.entry_count = r.get<uint32_t>();
+  span.first_unit = r.get<uint32_t>();
+  span.unit_count = r.get<uint32_t>();
+  return span;
+}
+Result<void> get_ranks(ByteReader& r, ReadBlocks& m) {
+  const auto ranks = r.get<uint32_t>();
+  uint64_t all_spans = 0;
+  for (uint32_t i = 0; i < ranks && r.ok(); ++i) {
+    auto& rank = m.ranks.emplace_back();
+    rank.rank = r.get<uint32_t>();
+    rank.state = r.get<uint8_t>() != 0;
+    const auto spans = r.get<uint32_t>();
+    all_spans += spans;
+    if (ranks > kReadPartsMax || all_spans > kReadSpansMax) {
+      return fail(Code::kOutOfRange, "ReadBlocks of {} ranks, {} spans", ranks, all_spans);
+    }
+    for (uint32_t s = 0; s < spans && r.ok(); ++s) rank.spans.push_back(get_span(r));
+  }
+  return {};
+}
 Result<void> get(ByteReader& r, ReadBlocks& m) {
   m.call = r.get<uint64_t>();
   m.offer_id = r.get<uint64_t>();
-  m.first_block = r.get<uint32_t>();
-  m.block_count = r.get<uint32_t>();
-  if (m.first_block > kBlocksMax || m.block_count > kBlocksMax) {
-    return fail(Code::kOutOfRange, "ReadBlocks of {} blocks from {}", m.block_count, m.first_block);
+  BATON_TRY(get_ranks(r, m));
+  const auto parts = r.get<uint32_t>();
+  if (parts > kReadPartsMax) return fail(Code::kOutOfRange, "ReadBlocks of {} parts", parts);
+  for (uint32_t i = 0; i < parts && r.ok(); ++i) {
+    auto& part = m.parts.emplace_back();
+    part.of = r.get<uint32_t>();
+    part.place = r.get<uint32_t>();
+    if (part.of >= m.ranks.size() || part.place > kBlocksMax) {
+      return fail(Code::kOutOfRange, "ReadBlocks of block {} of rank {} of {}", part.place, part.of, m.ranks.size());
+    }
   }
   return {};
 }
 Result<void> get(ByteReader& r, BlockData& m) {
   m.call = r.get<uint64_t>();
   m.offer_id = r.get<uint64_t>();
-  m.block = r.get<uint32_t>();
+  m.part = r.get<uint32_t>();
   m.tokens = r.get<uint32_t>();
   m.generation = r.get<uint64_t>();
-  m.first_entry = r.get<uint32_t>();
-  m.entry_count = r.get<uint32_t>();
+  m.span = get_span(r);
+  m.last = r.get<uint8_t>() != 0;
   m.checksums = r.get_array<uint64_t>();
   return {};
 }

@@ -28,7 +28,10 @@ inline constexpr uint32_t kPayloadBytesMax = 64 << 20;   // one entry of one blo
 inline constexpr uint32_t kBlocksMax = 256 * 1024;       // of one offer
 inline constexpr uint32_t kRenewalsMax = 64 * 1024;      // offers in one heartbeat
 inline constexpr uint32_t kErrorTextMax = 4096;
-inline constexpr uint32_t kReadsMax = 8;  // under way on one connection; P refuses more
+inline constexpr uint32_t kMembersMax = 256;          // processes of an engine besides the first
+inline constexpr uint32_t kReadPartsMax = 4096;       // of one ReadBlocks
+inline constexpr uint32_t kReadSpansMax = 64 * 1024;  // of one ReadBlocks, all ranks together
+inline constexpr uint32_t kReadsMax = 8;              // under way on one connection; P refuses more
 
 // Where a process of the same host finds P's arena: /proc/<pid>/fd/<fd>, to be believed only if the header page there
 // repeats nonce and sizes.
@@ -42,15 +45,25 @@ struct ShmLocation {
   bool operator==(const ShmLocation&) const = default;
 };
 
+// A process of an engine, as a peer reaches it.
+struct HandoffAddress {
+  std::string host;
+  int32_t port = 0;
+  bool operator==(const HandoffAddress&) const = default;
+};
+
 struct Hello {
   EngineIdentity identity;
 };
 struct HelloReply {
   EngineIdentity identity;
-  int64_t block_count = 0;  // of P's arena
+  int64_t block_count = 0;  // of each rank's arena
   int64_t slot_count = 0;   // of recurrent state, behind the blocks
   int64_t lease_ms = 0;
   std::optional<ShmLocation> shm;  // absent: TCP only
+  // From the process that kv_transfer_params name: the others of its engine. An offer is known to all of them by one
+  // id, each hands over what its own ranks hold, and each is told of its end.
+  std::vector<HandoffAddress> members;
 };
 struct OfferQuery {
   uint64_t call = 0;
@@ -60,8 +73,8 @@ struct OfferReply {
   uint64_t call = 0;
   uint64_t offer_id = 0;
   int64_t token_count = 0;
-  std::vector<int32_t> blocks;        // in prompt order, indices into P's arena
-  std::vector<uint64_t> generations;  // of these blocks, as sealed
+  std::vector<int32_t> blocks;        // in prompt order, the same on all ranks
+  std::vector<uint64_t> generations;  // of these blocks, as sealed: the same on all ranks
   PromptDigest prompt{};              // of the tokens whose KV this is
   // Recurrent state of all tokens but the last, which D computes itself; -1: there is none.
   int32_t state_slot = -1;
@@ -86,22 +99,41 @@ struct EndReply {
   uint64_t offer_id = 0;
   bool known = false;  // false: ended before, or never seen. Harmless.
 };
+// Units [first_unit, first_unit + unit_count) of each of the entries [first_entry, first_entry + entry_count).
+struct UnitSpan {
+  uint32_t first_entry = 0;
+  uint32_t entry_count = 0;
+  uint32_t first_unit = 0;
+  uint32_t unit_count = 0;
+  bool operator==(const UnitSpan&) const = default;
+};
+// What D wants of a rank's blocks, or of its state.
+struct ReadRank {
+  uint32_t rank = 0;
+  bool state = false;
+  std::vector<UnitSpan> spans;
+};
+struct ReadPart {
+  uint32_t of = 0;     // index into ReadBlocks::ranks
+  uint32_t place = 0;  // of the block within the offer; 0 of a state
+};
 struct ReadBlocks {
   uint64_t call = 0;
   uint64_t offer_id = 0;
-  uint32_t first_block = 0;  // index within the offer; its state, if any, comes after its last block
-  uint32_t block_count = 0;
+  std::vector<ReadRank> ranks;
+  std::vector<ReadPart> parts;
 };
-// Entries [first_entry, first_entry + entry_count) of one block, or of the state. The payload holds, in arena order
-// (entry, part, unit), the first `tokens` tokens of each unit; checksums are per (entry, unit), in that order.
+// Of part `part` of a ReadBlocks: a piece of one of its spans, or the whole span. The payload holds, in the order
+// (entry, part, unit), the first `tokens` tokens of each unit; checksums are per (entry, unit), in that order. A read
+// is answered part by part, span by span, entry by entry.
 struct BlockData {
   uint64_t call = 0;
   uint64_t offer_id = 0;
-  uint32_t block = 0;   // index within the offer
+  uint32_t part = 0;
   uint32_t tokens = 0;  // 1 of the state
   uint64_t generation = 0;
-  uint32_t first_entry = 0;
-  uint32_t entry_count = 0;
+  UnitSpan span;
+  bool last = false;  // nothing more comes of this read
   std::vector<uint64_t> checksums;
 };
 // The request `call` failed; offer_id is 0 where it is not about one offer. After call 0 the connection is closed.

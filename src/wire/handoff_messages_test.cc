@@ -12,8 +12,13 @@ EngineIdentity identity() {
   id.engine_id = "p";
   id.layer_names = {"a", "b"};
   id.layout = {.block_size = 16,
-               .entries = {{.kind = "latent", .dtype = "fp8", .token_bytes = 656}},
-               .states = {{.kind = "state", .dtype = "f32", .units = 2, .token_bytes = 65536}}};
+               .context_size = 2,
+               .grid = {.pp = 1, .pcp = 1, .tp = 2, .dcp = 2, .processes = 1},
+               .entries = {{0, {.kind = "keys_values", .dtype = "bf16", .units = 2, .parts = 2, .token_bytes = 128}},
+                           {1, {.kind = "latent", .dtype = "fp8", .token_bytes = 656}}},
+               .states = {{0, {.kind = "state", .dtype = "f32", .units = 2, .token_bytes = 65536}}},
+               .ranks = {{"pp0 pcp0 tp0", 0, {{0, 0, 2}, {1, 0, 1}}, {{0, 0, 1}}},
+                         {"pp0 pcp0 tp1", 1, {{0, 0, 2}, {1, 0, 1}}, {{0, 1, 1}}}}};
   return id;
 }
 
@@ -21,7 +26,7 @@ std::vector<Message> one_of_each() {
   HelloReply hello{identity(), 10, 3, 30000, ShmLocation{"boot", 4, 5, {6, 7}, 8, 9}};
   return {Hello{identity()},
           hello,
-          HelloReply{identity(), 1, 0, 2, std::nullopt},
+          HelloReply{identity(), 1, 0, 2, std::nullopt, {{"10.0.0.2", 36001}, {"h", 7}}},
           OfferQuery{1, 2},
           OfferReply{1, 2, 33, {4, 5, 6}, {7, 8, 9}},
           OfferReply{1, 2, 33, {4, 5, 6}, {7, 8, 9}, {10, 11}, 12, 14},
@@ -29,8 +34,8 @@ std::vector<Message> one_of_each() {
           RenewReply{1, {3}},
           EndOffer{1, 2, true},
           EndReply{1, 2, true},
-          ReadBlocks{1, 2, 3, 4},
-          BlockData{1, 2, 3, 4, 5, 6, 7, {8, 9}},
+          ReadBlocks{1, 2, {{3, false, {{0, 2, 0, 1}, {2, 1, 0, 2}}}, {4, true, {{0, 1, 1, 1}}}}, {{0, 5}, {1, 0}}},
+          BlockData{1, 2, 3, 4, 5, {6, 7, 0, 1}, true, {8, 9}},
           ErrorReply{1, 2, Code::kNotFound, "no such offer"}};
 }
 
@@ -94,6 +99,18 @@ TEST(HandoffMessages, ListsThatDisagreeAreRefused) {
   EXPECT_EQ(decode_body(4, body_of(frame)).error().code(), Code::kOutOfRange);
   const auto slot = encode_frame(OfferReply{1, 2, 3, {4}, {6}, {}, -2, 0});
   EXPECT_EQ(decode_body(4, body_of(slot)).error().code(), Code::kOutOfRange);
+}
+
+TEST(HandoffMessages, ReadsOfWhatIsNotListedAreRefused) {
+  const auto frame = encode_frame(ReadBlocks{1, 2, {{3, false, {{0, 1, 0, 1}}}}, {{1, 0}}});
+  EXPECT_EQ(decode_body(9, body_of(frame)).error().code(), Code::kOutOfRange);
+  const ReadBlocks many{1, 2, {{}}, std::vector<ReadPart>(kReadPartsMax + 1)};
+  EXPECT_EQ(decode_body(9, body_of(encode_frame(many))).error().code(), Code::kOutOfRange);
+}
+
+TEST(HandoffMessages, MembersAtImpossibleAddressesAreRefused) {
+  const auto frame = encode_frame(HelloReply{identity(), 1, 0, 2, std::nullopt, {{"h", 70000}}});
+  EXPECT_EQ(decode_body(2, body_of(frame)).error().code(), Code::kOutOfRange);
 }
 
 }  // namespace

@@ -7,28 +7,11 @@
 
 #include "base/byte_codec.h"
 #include "base/status.h"
+#include "wire/layout_desc.h"
 
 namespace baton::wire {
 
-inline constexpr uint16_t kHandoffVersion = 2;
-
-// What one layer keeps, per token in a block, or per sequence in a slot of recurrent state: [part][unit][token].
-struct LayoutEntry {
-  std::string kind;         // keys_values, latent, index_keys, state
-  std::string dtype;        // "bf16"
-  int32_t units = 1;        // KV heads, heads of a state; else 1
-  int32_t parts = 1;        // 2: keys, then values
-  int64_t token_bytes = 0;  // of one token (of a state: in all), in one part of one unit
-  bool operator==(const LayoutEntry&) const = default;
-};
-
-// The cache geometry in plain words; the same on both sides except for the number of blocks and slots.
-struct LayoutDesc {
-  int32_t block_size = 0;            // tokens
-  std::vector<LayoutEntry> entries;  // of a block, in this order
-  std::vector<LayoutEntry> states;   // of a slot; empty: the model keeps no recurrent state
-  bool operator==(const LayoutDesc&) const = default;
-};
+inline constexpr uint16_t kHandoffVersion = 3;
 
 // What decides the bits that a kernel yields.
 struct NumericProfile {
@@ -46,7 +29,7 @@ struct EngineIdentity {
   std::string model_fingerprint;  // of config and weights
   std::string tokenizer_hash;     // empty: not compared
   LayoutDesc layout;
-  std::vector<std::string> layer_names;
+  std::vector<std::string> layer_names;  // compared where both engines are whole in one process
   NumericProfile profile;
 };
 

@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "kv/rank_arenas.h"
 #include "transfer/pull_connector.h"
 #include "transport/shared_arena.h"
 
@@ -20,6 +21,14 @@ Result<transfer::TransportMode> transport_mode(const std::string& name) {
   return fail(Code::kInvalidArgument, "kv transport '{}': use auto, shm or tcp", name);
 }
 
+// What is said of our own side must be so, too.
+Result<void> check_own_claims(const engine::KvTransferConfig& config, const wire::GridDesc& grid) {
+  using engine::KvRole;
+  if (config.role == KvRole::kProducer) return wire::check_claim(config.prefill_claim, grid, "prefill engine");
+  if (config.role == KvRole::kConsumer) return wire::check_claim(config.decode_claim, grid, "decode engine");
+  return {};
+}
+
 Result<transfer::PullConnectorOptions> connector_options(const HandoffHostOptions& options,
                                                          const engine::KvHostRequest& request) {
   const auto& config = options.config;
@@ -29,11 +38,11 @@ Result<transfer::PullConnectorOptions> connector_options(const HandoffHostOption
   made.identity.tokenizer_hash = options.tokenizer_hash;
   made.identity.profile = options.profile;
   made.identity.software_version = BATON_VERSION;
-  const auto& entries = request.ranks[0].layout.blocks.entries();
-  for (size_t entry = 0; entry < entries.size(); ++entry) {
-    made.identity.layer_names.push_back(fmt::format("cache.{}.{}", entry, entries[entry].kind));
-  }
-  made.layout = request.ranks[0].layout;
+  made.ranks = request.ranks;
+  made.context_size = request.context_size;
+  made.grid = request.ranks[0].grid;
+  made.grid.processes = request.process_count;
+  BATON_TRY(check_own_claims(config, made.grid));
   made.host = config.host;
   made.port = config.port;
   made.lease = seconds_of(config.lease_s);
@@ -47,25 +56,30 @@ Result<transfer::PullConnectorOptions> connector_options(const HandoffHostOption
 
 class HandoffHost final : public engine::KvHost {
  public:
-  explicit HandoffHost(transport::SharedArena arena) : arena_(std::move(arena)) {}
+  HandoffHost(transport::SharedArena arena, const std::vector<kv::RankCache>& ranks) : arena_(std::move(arena)) {
+    for (const auto& rank : ranks) arenas_.add(rank.layout);
+  }
 
-  Result<void> connect(const engine::KvTransferConfig& config, const transfer::PullConnectorOptions& options) {
+  Result<void> connect(const engine::KvTransferConfig& config, transfer::PullConnectorOptions options) {
     using engine::KvRole;
     if (config.role == KvRole::kProducer || config.role == KvRole::kBoth) {
+      options.peer_claim = config.decode_claim;
       BATON_TRY_ASSIGN(producer_, transfer::make_kv_producer(options, arena_));
     }
     if (config.role == KvRole::kConsumer || config.role == KvRole::kBoth) {
+      options.peer_claim = config.prefill_claim;
       BATON_TRY_ASSIGN(consumer_, transfer::make_kv_consumer(options, arena_.data()));
     }
     return {};
   }
 
-  std::byte* memory(int) override { return arena_.data().data(); }
+  std::byte* memory(int rank) override { return arena_.data().data() + arenas_.data_offset(rank); }
   transfer::KvProducer* producer() override { return producer_.get(); }
   transfer::KvConsumer* consumer() override { return consumer_.get(); }
 
  private:
   transport::SharedArena arena_;  // outlives both ends
+  kv::RankArenas arenas_;
   std::unique_ptr<transfer::KvProducer> producer_;
   std::unique_ptr<transfer::KvConsumer> consumer_;
 };
@@ -74,13 +88,10 @@ class HandoffHost final : public engine::KvHost {
 
 engine::MakeKvHost handoff_host_factory(HandoffHostOptions options) {
   return [options = std::move(options)](engine::KvHostRequest request) -> Result<std::unique_ptr<engine::KvHost>> {
-    if (request.ranks.size() != 1) {
-      return fail(Code::kUnimplemented, "a hand-off of {} ranks", request.ranks.size());
-    }
     BATON_TRY_ASSIGN(auto connector, connector_options(options, request));
-    BATON_TRY_ASSIGN(auto arena, transfer::create_kv_arena(request.ranks[0].layout));
-    auto host = std::make_unique<HandoffHost>(std::move(arena));
-    BATON_TRY(host->connect(options.config, connector));
+    BATON_TRY_ASSIGN(auto arena, transfer::create_kv_arena(request.ranks));
+    auto host = std::make_unique<HandoffHost>(std::move(arena), request.ranks);
+    BATON_TRY(host->connect(options.config, std::move(connector)));
     return host;
   };
 }

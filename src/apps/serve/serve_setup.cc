@@ -77,6 +77,24 @@ Result<std::string> text_member(const json& object, const char* key) {
   return fail(Code::kInvalidArgument, "--kv-transfer-config {}: {} is not a text", key, it->dump());
 }
 
+Result<wire::GridClaim> claim_of(const json& extra, const char* side) {
+  wire::GridClaim claim;
+  const auto it = extra.find(side);
+  if (it == extra.end() || it->is_null()) return claim;
+  for (const auto& [key, size] : {std::pair{"tp_size", &claim.tp}, std::pair{"pp_size", &claim.pp},
+                                  std::pair{"pcp_size", &claim.pcp}, std::pair{"dcp_size", &claim.dcp}}) {
+    const auto member = it->is_object() ? it->find(key) : it->end();
+    if (it->is_object() && member == it->end()) continue;
+    if (!it->is_object() || !member->is_number_integer() || *member < 1 || *member > 1024) {
+      return fail(Code::kInvalidArgument,
+                  "--kv-transfer-config kv_connector_extra_config.{} {}: sizes from 1 to 1024 are needed", side,
+                  it->dump());
+    }
+    *size = member->get<int32_t>();
+  }
+  return claim;
+}
+
 std::string random_engine_id() {
   std::random_device device;
   return fmt::format("{:08x}{:08x}", device(), device());
@@ -122,6 +140,8 @@ Result<engine::KvTransferConfig> kv_transfer_of(const json& value, const Topolog
     }
     config.lease_s = it->get<double>();
   }
+  BATON_TRY_ASSIGN(config.prefill_claim, claim_of(extra, "prefill"));
+  BATON_TRY_ASSIGN(config.decode_claim, claim_of(extra, "decode"));
   BATON_TRY_ASSIGN(config.transport, text_member(extra, "baton_transport"));
   if (config.transport.empty()) config.transport = "auto";
   BATON_TRY_ASSIGN(config.secret, text_member(extra, "baton_secret"));

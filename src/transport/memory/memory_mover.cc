@@ -6,21 +6,25 @@
 
 namespace baton::transport {
 
-Result<void> MemoryMover::move(std::span<const UnitMove> units, std::span<const std::byte> source,
+Result<void> MemoryMover::move(const Moves& moves, std::span<const std::byte> source,
                                std::span<std::byte> destination) {
-  BATON_TRY(check_inside(units, source.size(), destination.size()));
-  for (size_t u = 0; u < units.size(); ++u) {
-    std::array<std::span<std::byte>, 2> stored;
-    for (size_t r = 0; r < 2; ++r) {
-      const auto& run = units[u].runs[r];
-      stored[r] = destination.subspan(static_cast<size_t>(run.to), static_cast<size_t>(run.bytes));
-      if (run.bytes > 0) std::memcpy(stored[r].data(), source.data() + run.from, static_cast<size_t>(run.bytes));
-    }
-    if (spoil_) spoil_(u, stored[0], stored[1]);
+  BATON_TRY(check_inside(moves, source.size(), destination.size()));
+  size_t next = 0;
+  for (size_t u = 0; u < moves.units.size(); ++u) {
     Xxh3Stream hash;
-    hash.update(stored[0]);
-    hash.update(stored[1]);
-    if (hash.digest() != units[u].checksum) return fail(Code::kDataLoss, "KV unit {} fails its checksum", u);
+    for (uint32_t r = 0; r < moves.units[u].run_count; ++r, ++next) {
+      const Run& run = moves.runs[next];
+      const auto from = source.subspan(static_cast<size_t>(run.from), static_cast<size_t>(run.bytes));
+      if (run.to == kNotStored) {
+        hash.update(from);
+        continue;
+      }
+      const auto stored = destination.subspan(static_cast<size_t>(run.to), from.size());
+      if (!from.empty()) std::memcpy(stored.data(), from.data(), from.size());
+      if (spoil_) spoil_(u, r, stored);
+      hash.update(stored);
+    }
+    if (hash.digest() != moves.units[u].checksum) return fail(Code::kDataLoss, "KV unit {} fails its checksum", u);
   }
   return {};
 }

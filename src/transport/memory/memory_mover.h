@@ -9,11 +9,10 @@ namespace baton::transport {
 
 class MemoryMover final : public Mover {
  public:
-  // Called with each unit's stored bytes (keys, then values) before they are hashed.
-  using Spoil = std::function<void(size_t unit_index, std::span<std::byte> keys, std::span<std::byte> values)>;
+  // Called with each stored run before its unit is hashed.
+  using Spoil = std::function<void(size_t unit_index, size_t run_of_unit, std::span<std::byte> stored)>;
   explicit MemoryMover(Spoil spoil = {}) : spoil_(std::move(spoil)) {}
-  Result<void> move(std::span<const UnitMove> units, std::span<const std::byte> source,
-                    std::span<std::byte> destination) override;
+  Result<void> move(const Moves& moves, std::span<const std::byte> source, std::span<std::byte> destination) override;
 
  private:
   Spoil spoil_;

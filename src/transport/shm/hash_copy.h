@@ -16,7 +16,7 @@ namespace baton::transport {
 
 struct CopyRun {
   const std::byte* from = nullptr;
-  std::byte* to = nullptr;
+  std::byte* to = nullptr;  // null: hashed, not stored
   size_t bytes = 0;
 };
 

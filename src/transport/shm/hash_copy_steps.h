@@ -24,6 +24,10 @@ uint64_t hash_copy_steps(std::span<const CopyRun> runs, Copy copy) {
   XXH3_INITSTATE(&state);
   XXH3_64bits_reset(&state);
   for (const CopyRun& run : runs) {
+    if (run.to == nullptr) {
+      XXH3_64bits_update(&state, run.from, run.bytes);
+      continue;
+    }
     for (size_t at = 0; at < run.bytes; at += kStepBytes) {
       const size_t bytes = std::min(kStepBytes, run.bytes - at);
       copy(run.from + at, run.to + at, scratch, bytes);

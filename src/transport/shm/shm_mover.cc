@@ -2,17 +2,18 @@
 
 namespace baton::transport {
 
-Result<void> ShmMover::move(std::span<const UnitMove> units, std::span<const std::byte> source,
-                            std::span<std::byte> destination) {
-  BATON_TRY(check_inside(units, source.size(), destination.size()));
-  size_t bad = units.size();
+Result<void> ShmMover::move(const Moves& moves, std::span<const std::byte> source, std::span<std::byte> destination) {
+  BATON_TRY(check_inside(moves, source.size(), destination.size()));
+  const auto& units = moves.units;
+  size_t bad = units.size(), next = 0;
   for (size_t u = 0; u < units.size() && bad == units.size(); ++u) {
-    std::array<CopyRun, 2> runs;
-    for (size_t r = 0; r < 2; ++r) {
-      const auto& run = units[u].runs[r];
-      runs[r] = {source.data() + run.from, destination.data() + run.to, static_cast<size_t>(run.bytes)};
+    copies_.clear();
+    for (uint32_t r = 0; r < units[u].run_count; ++r, ++next) {
+      const Run& run = moves.runs[next];
+      copies_.push_back({source.data() + run.from, run.to == kNotStored ? nullptr : destination.data() + run.to,
+                         static_cast<size_t>(run.bytes)});
     }
-    if (hash_copy_(runs) != units[u].checksum) bad = u;
+    if (hash_copy_(copies_) != units[u].checksum) bad = u;
   }
   store_fence();
   if (bad < units.size()) return fail(Code::kDataLoss, "KV unit {} fails its checksum", bad);

@@ -9,11 +9,11 @@ namespace baton::transport {
 class ShmMover final : public Mover {
  public:
   explicit ShmMover(tensor::Isa isa = tensor::detect_isa()) : hash_copy_(hash_copy_for(isa)) {}
-  Result<void> move(std::span<const UnitMove> units, std::span<const std::byte> source,
-                    std::span<std::byte> destination) override;
+  Result<void> move(const Moves& moves, std::span<const std::byte> source, std::span<std::byte> destination) override;
 
  private:
   HashCopy hash_copy_;
+  std::vector<CopyRun> copies_;  // of the unit at hand
 };
 
 }  // namespace baton::transport

@@ -33,6 +33,8 @@ class FrameChannel {
   net::Task<Result<Frame>> read(ReadLimits limits);
   net::Task<Result<void>> write(const wire::Message& message, std::span<const std::span<const std::byte>> payload,
                                 Duration timeout);
+  // From here on, instead of what the constructor was told.
+  void allow_payload(uint32_t bytes_max) { payload_bytes_max_ = bytes_max; }
   void close() { stream_->close(); }
   net::Stream& stream() { return *stream_; }
 
