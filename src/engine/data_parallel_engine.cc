@@ -8,8 +8,11 @@
 
 namespace baton::engine {
 
-DataParallelEngine::DataParallelEngine(std::vector<std::unique_ptr<Engine>> replicas)
-    : replicas_(std::move(replicas)), counts_(replicas_.size()), last_chosen_(replica_count() - 1) {
+DataParallelEngine::DataParallelEngine(std::vector<std::unique_ptr<Engine>> replicas, int first_rank)
+    : replicas_(std::move(replicas)),
+      first_rank_(first_rank),
+      counts_(replicas_.size()),
+      last_chosen_(replica_count() - 1) {
   BATON_CHECK(!replicas_.empty(), "an engine without replicas");
 }
 
@@ -48,10 +51,24 @@ void DataParallelEngine::release(const std::string& id) {
   changed_.notify_all();
 }
 
+// The dead ones, and all but the one that the request names.
+Result<std::vector<bool>> DataParallelEngine::excluded(const EngineRequest& request) const {
+  const auto wanted = request.data_parallel_rank;
+  if (wanted && (*wanted < first_rank_ || *wanted >= first_rank_ + replica_count())) {
+    return fail(Code::kInvalidArgument, "data_parallel_rank {} is out of range [{}, {})", *wanted, first_rank_,
+                first_rank_ + replica_count());
+  }
+  std::vector<bool> out(replicas_.size());
+  for (int i = 0; i < replica_count(); ++i) {
+    const auto index = static_cast<size_t>(i);
+    out[index] = !replicas_[index]->healthy() || (wanted && *wanted != first_rank_ + i);
+  }
+  return out;
+}
+
 Result<void> DataParallelEngine::submit(EngineRequest request, OutputCallback on_output) {
-  std::vector<bool> tried(replicas_.size());
+  BATON_TRY_ASSIGN(auto tried, excluded(request));
   Status refusal(Code::kUnavailable, health_reason());
-  for (size_t i = 0; i < replicas_.size(); ++i) tried[i] = !replicas_[i]->healthy();
   // Shared by the attempts: a replica that refuses has not called it.
   const auto callback = std::make_shared<OutputCallback>(std::move(on_output));
   for (;;) {

@@ -17,11 +17,11 @@ namespace baton::engine {
 
 class DataParallelEngine final : public Engine {
  public:
-  // Replicas of one model and configuration; at least one.
-  explicit DataParallelEngine(std::vector<std::unique_ptr<Engine>> replicas);
+  // Replicas of one model and configuration; at least one. `first_rank`: the data-parallel rank of the first.
+  explicit DataParallelEngine(std::vector<std::unique_ptr<Engine>> replicas, int first_rank = 0);
   ~DataParallelEngine() override;
 
-  // A full replica is passed over; kResourceExhausted when all are.
+  // A full replica is passed over; kResourceExhausted when all are. One that the request names is the only one asked.
   Result<void> submit(EngineRequest request, OutputCallback on_output) override;
   void abort(const std::string& id) override;
   void finish(const std::string& id) override;
@@ -47,6 +47,7 @@ class DataParallelEngine final : public Engine {
   static constexpr int kNone = -1;
 
   // Under mutex_. The living replica with the fewest live requests that is not in `tried`; equal ones take turns.
+  Result<std::vector<bool>> excluded(const EngineRequest& request) const;
   int choose(const std::vector<bool>& tried) const;
   Result<int> reserve(const std::string& id, const std::vector<bool>& tried);
   void release(const std::string& id);
@@ -54,6 +55,7 @@ class DataParallelEngine final : public Engine {
   void wait_until_idle(Duration timeout);
 
   std::vector<std::unique_ptr<Engine>> replicas_;  // the same from start to end
+  const int first_rank_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::unordered_map<std::string, int> live_;  // id to replica

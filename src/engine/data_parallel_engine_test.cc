@@ -193,6 +193,28 @@ TEST(DataParallel, AnAbortOfAnEndedRequestReachesWhoMayHoldItsOffer) {
   EXPECT_THAT(two.replicas[1]->aborted, ElementsAre("a"));
 }
 
+TEST(DataParallel, ARequestMayNameItsReplica) {
+  std::vector<std::unique_ptr<Engine>> engines;
+  std::vector<Scripted*> replicas;
+  for (int i = 0; i < 2; ++i) {
+    auto engine = std::make_unique<Scripted>();
+    replicas.push_back(engine.get());
+    engines.push_back(std::move(engine));
+  }
+  DataParallelEngine router(std::move(engines), 4);
+  const auto submit = [&](const std::string& id, int rank) {
+    auto request = make_request(id, {1});
+    request.data_parallel_rank = rank;
+    return router.submit(request, [](RequestOutput&&) {});
+  };
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(submit(fmt::format("r{}", i), 5).has_value());
+  EXPECT_THAT(router.live_counts(), ElementsAre(0, 3));
+  EXPECT_EQ(submit("low", 3).error().message(), "data_parallel_rank 3 is out of range [4, 6)");
+  EXPECT_FALSE(submit("high", 6).has_value());
+  replicas[1]->refusal = Status(Code::kResourceExhausted, "full");
+  EXPECT_EQ(submit("x", 5).error().message(), "full") << "no other takes it";
+}
+
 TEST(DataParallel, AWrongRequestIsRefusedOnceAndAFullReplicaPassedOver) {
   ScriptedReplicas two(2);
   two.replicas[0]->refusal = Status(Code::kInvalidArgument, "too long");

@@ -51,6 +51,7 @@ struct EngineRequest {
   int choice_index = 0;  // of n: part of the noise key
   int priority = 0;      // lower first, with the priority policy
   std::string cache_salt;
+  std::optional<int> data_parallel_rank;  // of several replicas, the one that must take it
   std::optional<wire::KvTransferParams> kv_transfer;
 };
 

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <memory>
@@ -84,6 +85,15 @@ Result<void> check_rpc_port(const LaunchOptions& options) {
               options.dp_rpc_port, options.dp_address, bound.error().message());
 }
 
+bool on_path(const std::string& program) {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path == nullptr ? "" : path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    if (access(fmt::format("{}/{}", folder, program).c_str(), X_OK) == 0) return true;
+  }
+  return false;
+}
+
 int usable_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -107,6 +117,10 @@ Result<PreflightReport> check_machine(const LaunchPlan& plan) {
   for (const auto& name : facts.unknown) {
     report.warnings.push_back(fmt::format("template {} reads {}, and a launch passes seven arguments: $1 to $7",
                                           options.template_path, name));
+  }
+  if (text.contains("vllm serve") && !on_path("vllm")) {
+    report.warnings.push_back(fmt::format(
+        "template {} runs `vllm`, which is not on PATH: put Baton's shim folder there", options.template_path));
   }
   const int devices = options.dp_size_local * options.tp_size;
   if (const int cores = usable_cores(); devices > cores) {

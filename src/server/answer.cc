@@ -1,6 +1,7 @@
 #include "server/answer.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "net/sse.h"
 #include "server/generation.h"
@@ -88,6 +89,7 @@ class Answer {
     request.choice_index = static_cast<int>(index) % plan_.fields.n;
     request.priority = plan_.fields.priority;
     request.cache_salt = plan_.fields.cache_salt;
+    request.data_parallel_rank = plan_.data_parallel_rank;
     // One choice fetches what P holds; the others find it in the prefix cache once the first has it.
     if (index == 0) request.kv_transfer = plan_.fields.kv_transfer;
     return request;
@@ -230,6 +232,16 @@ class Answer {
   Json kv_transfer_ = nullptr;
 };
 
+// As in vLLM, what is no number says nothing.
+std::optional<int> data_parallel_rank(const net::HttpRequest& http) {
+  const auto header = http.headers.get("X-data-parallel-rank");
+  int rank = 0;
+  if (!header) return std::nullopt;
+  const auto [end, error] = std::from_chars(header->data(), header->data() + header->size(), rank);
+  if (error != std::errc() || end != header->data() + header->size()) return std::nullopt;
+  return rank;
+}
+
 }  // namespace
 
 AnswerPlan make_plan(ServerContext& context, const net::HttpRequest& http, std::string_view id_prefix,
@@ -237,6 +249,7 @@ AnswerPlan make_plan(ServerContext& context, const net::HttpRequest& http, std::
   AnswerPlan plan;
   plan.request_id = context.request_id(http, fields.request_id);
   plan.id = std::string(id_prefix) + plan.request_id;
+  plan.data_parallel_rank = data_parallel_rank(http);
   plan.created = unix_time();
   plan.model = context.model_name();
   plan.fields = std::move(fields);

@@ -76,8 +76,8 @@ Result<int> topology_block_size(TopologySetup& topology, std::optional<int> give
 parallel::GridSizes grid_sizes(const TopologySetup& topology);
 
 // The configuration of one data-parallel rank. Of the hand-off it has its own engine id and its own span of ports
-// (kv_port + dp_rank * ranks of a replica), so that one template serves all ranks of a host; and it draws seeds of its
-// own where requests bring none.
+// (kv_port + the number of this process's first rank, replicas first), so that one template serves all ranks of a host;
+// and it draws seeds of its own where requests bring none.
 Result<engine::EngineConfig> config_of_replica(const engine::EngineConfig& config, const TopologySetup& topology,
                                                int dp_rank);
 

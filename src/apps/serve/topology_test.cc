@@ -185,6 +185,10 @@ TEST(Topology, OneTemplateServesAllReplicasOfAHost) {
   EXPECT_EQ(third.seed, 1027u);
   config.kv_transfer.port = 65530;
   EXPECT_FALSE(config_of_replica(config, topology, 3).has_value());
+  config.kv_transfer.port = 30000;
+  const auto node = topology_of({"-pp", "4", "-pcp", "2", "-tp", "2", "-n", "4", "-r", "3", "--headless"}).value();
+  EXPECT_EQ(config_of_replica(config, node, 0).value().kv_transfer.port, 30012);
+  EXPECT_EQ(config_of_replica(config, node, 0).value().kv_transfer.engine_id, "0");
   const auto alone = config_of_replica(config, topology_of({}).value(), 0).value();
   EXPECT_EQ(alone.kv_transfer.engine_id, "0");
   EXPECT_EQ(alone.seed, 1024u);

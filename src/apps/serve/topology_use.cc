@@ -32,13 +32,13 @@ parallel::GridSizes grid_sizes(const TopologySetup& topology) {
 Result<engine::EngineConfig> config_of_replica(const engine::EngineConfig& config, const TopologySetup& topology,
                                                int dp_rank) {
   engine::EngineConfig made = config;
-  if (topology.dp_size == 1) return made;
   if (config.seed != 0) made.seed = config.seed + static_cast<uint64_t>(dp_rank);
   auto& transfer = made.kv_transfer;
   if (transfer.role == engine::KvRole::kNone) return made;
-  transfer.engine_id = fmt::format("{}_dp{}", transfer.engine_id, dp_rank);
+  if (topology.dp_size > 1) transfer.engine_id = fmt::format("{}_dp{}", transfer.engine_id, dp_rank);
   if (transfer.port == 0) return made;
-  const int64_t port = int64_t{transfer.port} + int64_t{dp_rank} * topology.ranks_per_replica();
+  const int first_rank = topology.first_stage() * topology.ranks_per_stage();
+  const int64_t port = transfer.port + int64_t{dp_rank} * topology.ranks_per_replica() + first_rank;
   if (port > 65535) {
     return fail(
         Code::kInvalidArgument,
