@@ -29,7 +29,8 @@ EngineRequest random_request(uint64_t kind) {
   return request;
 }
 
-void run_random(const EngineConfig& config, int count, uint64_t seed, const FakeModelOptions& model = {}) {
+void run_random(const EngineConfig& config, int count, uint64_t seed, const FakeModelOptions& model = {},
+                const std::optional<RankSetOptions>& grid = std::nullopt) {
   constexpr uint64_t kKinds = 120;
   std::vector<std::vector<TokenId>> expected;
   {
@@ -42,7 +43,7 @@ void run_random(const EngineConfig& config, int count, uint64_t seed, const Fake
       expected.push_back(alone.run(request).tokens);
     }
   }
-  Harness harness({.config = config, .model = model, .threads = 1});
+  Harness harness({.config = config, .model = model, .grid = grid, .threads = 1});
   std::mt19937_64 random(seed);
   std::vector<std::pair<std::string, uint64_t>> live;
   int aborted = 0;
@@ -103,6 +104,24 @@ TEST(EngineRandom, RecurrentStateWithFewSlotsAndForcedPreemption) {
   config.test_preempt_probability = 0.1;
   config.max_num_batched_tokens = 24;
   run_random(config, 1500, 5, {.state_layers = 2});
+}
+
+// Several steps are under way at a time.
+TEST(EngineRandom, StagesWithFewBlocksAndForcedPreemption) {
+  const FakeModelOptions model{.layers = 3, .kv_heads = 2};
+  auto config = Harness::small_config();
+  config.kv_cache_bytes = Harness::bytes_for_blocks(config, model, 40);
+  config.test_preempt_probability = 0.1;
+  config.max_num_batched_tokens = 24;
+  run_random(config, 800, 6, model,
+             RankSetOptions{.sizes = {.pp = 3}, .stages = {0, 3}, .layer_partition = {}, .spin_us = 0, .enter = {}});
+}
+
+TEST(EngineRandom, StagesWithRecurrentState) {
+  const FakeModelOptions model{.layers = 2, .state_layers = 2};
+  run_random(
+      Harness::small_config(), 600, 7, model,
+      RankSetOptions{.sizes = {.pp = 2, .tp = 2}, .stages = {0, 2}, .layer_partition = {}, .spin_us = 0, .enter = {}});
 }
 
 }  // namespace

@@ -73,8 +73,7 @@ Result<std::unique_ptr<Engine>> make_engine(EngineConfig config, std::unique_ptr
     if (members == nullptr) {
       parts.executor = std::make_unique<LocalExecutor>(std::move(pipeline));
     } else {
-      members->on_failure([wake](const Status&) { wake(); });
-      parts.executor = std::make_unique<LeaderExecutor>(*members, std::move(pipeline), vocab_size);
+      parts.executor = std::make_unique<LeaderExecutor>(*members, std::move(pipeline), vocab_size, wake);
       if (auto* producer = parts.host->producer()) {
         parts.producer = std::make_unique<LeaderProducer>(*members, *producer);
       }

@@ -173,6 +173,21 @@ Result<std::unique_ptr<engine::Engine>> make_replica(const EngineSources& source
   return engine::make_engine(std::move(config), std::move(ranks), std::move(dependencies));
 }
 
+// No request is taken before all replicas are there: a step needs every one of them.
+Result<void> wait_for_replicas(ServedEngine& served, const engine::EngineConfig& config) {
+  const auto word = fmt::format("--max-num-batched-tokens {}", config.max_num_batched_tokens);
+  for (auto& mesh : served.replicas) BATON_TRY(engine::send_ready(*mesh, word));
+  for (auto& mesh : served.replicas) {
+    BATON_TRY_ASSIGN(const auto words, engine::await_ready(*mesh, word));
+    for (size_t other = 0; other < words.size(); ++other) {
+      if (words[other] == word) continue;
+      return fail(Code::kMismatch, "replicas that share experts are set up differently: rank {} has {}, rank {} has {}",
+                  mesh->rank(), word, other, words[other]);
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<ServedEngine> make_served_engine(const EngineSources& sources) {
@@ -190,6 +205,7 @@ Result<ServedEngine> make_served_engine(const EngineSources& sources) {
     BATON_TRY_ASSIGN(auto engine, make_replica(sources, served, local));
     engines.push_back(std::move(engine));
   }
+  if (topology.replicas_meet()) BATON_TRY(wait_for_replicas(served, engines.front()->config()));
   if (engines.size() == 1) {
     served.engine = std::move(engines.front());
   } else {

@@ -14,10 +14,24 @@ constexpr auto kEndPatience = std::chrono::seconds(5);
 
 }  // namespace
 
-LeaderExecutor::LeaderExecutor(parallel::Mesh& mesh, std::unique_ptr<LocalPipeline> pipeline, int vocab_size)
-    : mesh_(mesh), row_bytes_(static_cast<size_t>(vocab_size) * 4), pipeline_(std::move(pipeline)) {}
+LeaderExecutor::LeaderExecutor(parallel::Mesh& mesh, std::unique_ptr<LocalPipeline> pipeline, int vocab_size,
+                               std::function<void()> wake)
+    : mesh_(mesh),
+      waker_(std::make_shared<Waker>()),
+      row_bytes_(static_cast<size_t>(vocab_size) * 4),
+      pipeline_(std::move(pipeline)) {
+  waker_->wake = std::move(wake);
+  mesh_.on_failure([waker = waker_](const Status&) {
+    std::lock_guard lock(waker->mutex);
+    if (waker->wake) waker->wake();
+  });
+}
 
 LeaderExecutor::~LeaderExecutor() {
+  {
+    std::lock_guard lock(waker_->mutex);
+    waker_->wake = {};
+  }
   if (mesh_.failure()) return;
   const std::byte end[] = {static_cast<std::byte>(MemberCommand::kEnd)};
   if (!tell_all(end)) return;

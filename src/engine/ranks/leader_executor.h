@@ -5,7 +5,9 @@
 // stage leaves is sent by the rank that left it, so that no stage waits for the engine thread.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <mutex>
 
 #include "engine/executor.h"
 #include "engine/ranks/local_pipeline.h"
@@ -15,8 +17,10 @@ namespace baton::engine {
 
 class LeaderExecutor final : public Executor {
  public:
-  // depth: steps under way in all processes together; the pipeline has as many slots.
-  LeaderExecutor(parallel::Mesh& mesh, std::unique_ptr<LocalPipeline> pipeline, int vocab_size);
+  // The pipeline has as many slots as steps may be under way in all processes together. `wake` is called, by any
+  // thread, when a member is lost.
+  LeaderExecutor(parallel::Mesh& mesh, std::unique_ptr<LocalPipeline> pipeline, int vocab_size,
+                 std::function<void()> wake);
   // Tells the members to end, and waits for them a little.
   ~LeaderExecutor() override;
 
@@ -33,7 +37,14 @@ class LeaderExecutor final : public Executor {
   // The reason of a lost member, where the ranks here only saw its consequence.
   Status reason_of(Status seen) const;
 
+  // The mesh may outlive the engine.
+  struct Waker {
+    std::mutex mutex;
+    std::function<void()> wake;
+  };
+
   parallel::Mesh& mesh_;
+  const std::shared_ptr<Waker> waker_;
   const size_t row_bytes_;  // of logits
   const std::unique_ptr<LocalPipeline> pipeline_;
   std::vector<BlockId> reused_blocks_;

@@ -22,9 +22,17 @@ constexpr auto kPoll = std::chrono::milliseconds(20);
 std::string common_text(const EngineConfig& config, const RankSet& ranks) {
   return fmt::format(
       "grid {}, --max-model-len {}, --max-num-batched-tokens {}, --max-num-seqs {}, --block-size {}, --kv-cache-dtype "
-      "{}, indexer {}, layers {}",
+      "{}, indexer {}, layers {}, model {}",
       ranks.sizes().text(), config.max_model_len, config.max_num_batched_tokens, config.max_num_seqs, config.block_size,
-      config.kv_cache_dtype, config.indexer_cache_dtype, fmt::join(ranks.options().layer_partition, ","));
+      config.kv_cache_dtype, config.indexer_cache_dtype, fmt::join(ranks.options().layer_partition, ","),
+      ranks.model().fingerprint());
+}
+
+Result<void> send_to_others(parallel::Mesh& mesh, MemberTag which, std::span<const std::byte> message) {
+  for (int member = 0; member < mesh.size(); ++member) {
+    if (member != mesh.rank()) BATON_TRY(mesh.send(member, tag(which), message));
+  }
+  return {};
 }
 
 class MemberLoop {
@@ -150,12 +158,13 @@ Result<KvCounts> agree_on_counts(parallel::Mesh& mesh, const EngineConfig& confi
   writer.put_string(common);
   writer.put(counts.blocks);
   writer.put(counts.slots);
-  const std::vector<parallel::Mesh::Bytes> mine(static_cast<size_t>(mesh.size()), writer.view());
-  std::vector<parallel::MessageBytes> theirs;
-  BATON_TRY(mesh.exchange(mine, theirs));
+  BATON_TRY(send_to_others(mesh, MemberTag::kSettings, writer.view()));
   KvCounts least{.blocks = counts.blocks, .slots = 0};
+  if (counts.slots > 0) least.slots = counts.slots;
   for (int member = 0; member < mesh.size(); ++member) {
-    ByteReader reader(theirs[static_cast<size_t>(member)].span());
+    if (member == mesh.rank()) continue;
+    BATON_TRY_ASSIGN(const auto message, mesh.receive(member, tag(MemberTag::kSettings), parallel::kNoTimeout));
+    ByteReader reader(message.span());
     const auto text = reader.get_string();
     const auto blocks = reader.get<int64_t>(), slots = reader.get<int64_t>();
     BATON_TRY(reader.finish("the settings of a member"));
@@ -170,10 +179,23 @@ Result<KvCounts> agree_on_counts(parallel::Mesh& mesh, const EngineConfig& confi
   return least;
 }
 
-Result<void> say_ready(parallel::Mesh& mesh) {
-  const std::vector<parallel::Mesh::Bytes> nothing(static_cast<size_t>(mesh.size()));
-  std::vector<parallel::MessageBytes> theirs;
-  return mesh.exchange(nothing, theirs);
+Result<void> send_ready(parallel::Mesh& mesh, const std::string& word) {
+  return send_to_others(mesh, MemberTag::kReady, std::as_bytes(std::span(word)));
+}
+
+Result<std::vector<std::string>> await_ready(parallel::Mesh& mesh, const std::string& word) {
+  std::vector<std::string> words(static_cast<size_t>(mesh.size()), word);
+  for (int member = 0; member < mesh.size(); ++member) {
+    if (member == mesh.rank()) continue;
+    BATON_TRY_ASSIGN(const auto message, mesh.receive(member, tag(MemberTag::kReady), parallel::kNoTimeout));
+    words[static_cast<size_t>(member)].assign(reinterpret_cast<const char*>(message.data()), message.size());
+  }
+  return words;
+}
+
+Result<std::vector<std::string>> say_ready(parallel::Mesh& mesh, const std::string& word) {
+  BATON_TRY(send_ready(mesh, word));
+  return await_ready(mesh, word);
 }
 
 Result<void> run_member(EngineConfig config, std::unique_ptr<RankSet> ranks, parallel::Mesh& mesh,

@@ -13,6 +13,8 @@ enum class MemberTag : uint32_t {
   kLogits = 3,       // last member to leader: [logit rows, vocab] fp32
   kReply = 4,        // member to leader: answers of the start, and the end
   kReleased = 5,     // member to leader: ids of offers that it may free
+  kSettings = 6,     // all to all, once: what must be equal, and what each has room for
+  kReady = 7,        // all to all, once: the cache is there
 };
 constexpr uint32_t tag(MemberTag t) { return static_cast<uint32_t>(t); }
 
