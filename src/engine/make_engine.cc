@@ -27,6 +27,13 @@ Result<KvCounts> size_cache(const EngineConfig& config, const models::Model& mod
                     .states = layout.states});
 }
 
+// Connectors that push learn from the computing thread what there is to push.
+std::function<void(int)> entries_listener(KvHost& host) {
+  auto* const producer = host.producer();
+  if (producer == nullptr || !producer->pushes()) return {};
+  return [producer](int count) { producer->entries_ready(count); };
+}
+
 double gibibytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
 void log_size(const EngineConfig& config, const kv::CacheLayout& layout) {
@@ -71,7 +78,8 @@ Result<std::unique_ptr<Engine>> make_engine(EngineConfig config, std::unique_ptr
                                                   .kv_memory = host->memory(0),
                                                   .max_rows = config.max_num_batched_tokens,
                                                   .max_logit_rows = max_logit_rows(config),
-                                                  .hash_logits = config.hash_logits},
+                                                  .hash_logits = config.hash_logits,
+                                                  .on_entries = entries_listener(*host)},
                                                  *model, *dependencies.pool));
     return std::make_unique<EngineCore>(config, scheduler_options(config), counts, std::move(model), std::move(host),
                                         std::move(worker), EngineMetrics(registry, config, counts), clock,

@@ -47,6 +47,11 @@ struct ForwardBatch {
   // Per layer: where the residual stream after it is wanted, [rows, hidden] fp32; null where not. Empty: nowhere.
   std::span<float* const> taps;
   kernels::CacheView cache;
+  // Called as layers go by, with how many of the cache's entries hold what these rows put there. Null: nobody listens.
+  const std::function<void(int)>* on_entries = nullptr;
+  void entries_ready(int count) const {
+    if (on_entries != nullptr) (*on_entries)(count);
+  }
   // What the stage before left, [stage_in_floats(rows)], and what the next one takes, [stage_out_floats(rows)]: memory
   // that the team shares; its rank 0 writes. Null on the first and on the last stage.
   const float* stage_in = nullptr;

@@ -3,6 +3,8 @@
 #include <optional>
 #include <utility>
 
+#include "apps/serve/metaserver_client.h"
+#include "transfer/layerwise_connector.h"
 #include "transfer/pull_connector.h"
 #include "transport/shared_arena.h"
 
@@ -51,6 +53,7 @@ class HandoffHost final : public engine::KvHost {
 
   Result<void> connect(const engine::KvTransferConfig& config, const transfer::PullConnectorOptions& options) {
     using engine::KvRole;
+    if (config.connector == "MooncakeLayerwiseConnector") return connect_layerwise(config.role, options);
     if (config.role == KvRole::kProducer || config.role == KvRole::kBoth) {
       BATON_TRY_ASSIGN(producer_, transfer::make_kv_producer(options, arena_));
     }
@@ -58,6 +61,23 @@ class HandoffHost final : public engine::KvHost {
       BATON_TRY_ASSIGN(consumer_, transfer::make_kv_consumer(options, arena_.data()));
     }
     return {};
+  }
+
+  Result<void> connect_layerwise(engine::KvRole role, const transfer::PullConnectorOptions& options) {
+    if (role == engine::KvRole::kProducer) {
+      BATON_TRY_ASSIGN(producer_, transfer::make_layerwise_producer(options, arena_.data()));
+      return {};
+    }
+    metaserver_ = std::make_shared<MetaserverClient>();
+    BATON_TRY_ASSIGN(consumer_, transfer::make_layerwise_consumer(
+                                    options, arena_.data(), [client = metaserver_](auto url, auto body, auto done) {
+                                      client->call(std::move(url), std::move(body), std::move(done));
+                                    }));
+    return {};
+  }
+  // Its answers go to the consumer.
+  ~HandoffHost() override {
+    if (metaserver_) metaserver_->stop();
   }
 
   std::byte* memory(int) override { return arena_.data().data(); }
@@ -68,6 +88,7 @@ class HandoffHost final : public engine::KvHost {
   transport::SharedArena arena_;  // outlives both ends
   std::unique_ptr<transfer::KvProducer> producer_;
   std::unique_ptr<transfer::KvConsumer> consumer_;
+  std::shared_ptr<MetaserverClient> metaserver_;  // shared with what the consumer calls it by
 };
 
 }  // namespace

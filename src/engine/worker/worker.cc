@@ -78,9 +78,15 @@ void Worker::copy_states(const StepPlan& plan) {
 
 void Worker::forward() {
   if (tokens_.empty()) return;
-  model_->forward(
-      {.tokens = tokens_, .positions = positions_, .slices = slices_, .logit_rows = logit_rows_, .cache = cache_view()},
-      logits_.as<float>(), *pool_);
+  const auto& listener = options_.on_entries;
+  model_->forward({.tokens = tokens_,
+                   .positions = positions_,
+                   .slices = slices_,
+                   .logit_rows = logit_rows_,
+                   .cache = cache_view(),
+                   .on_entries = listener ? &listener : nullptr},
+                  logits_.as<float>(), *pool_);
+  if (listener) listener(options_.shape.layout.blocks.entry_count());
 }
 
 kernels::CacheView Worker::cache_view() const {

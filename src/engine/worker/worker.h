@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -22,6 +23,8 @@ struct WorkerOptions {
   int max_rows = 0;
   int max_logit_rows = 0;  // sampled and prompt positions of a step together
   bool hash_logits = false;
+  // Called in a step as the layers go by, with how many cache entries are ready; once more after it, with all.
+  std::function<void(int)> on_entries;
 };
 
 class Worker {

@@ -157,8 +157,11 @@ void DeepseekModel::forward(const ForwardBatch& batch, float* logits, ComputePoo
   step.residual = scratch_->residual.as<float>();
   embed(batch.tokens, step.residual, pool);
   if (scratch_->bank) scratch_->bank->begin(step.rows);
+  int entries = 0;
   for (int i = 0; i < static_cast<int>(layers_.size()); ++i) {
     run_layer(i, step);
+    const DeepseekLayer& layer = config_.layers[i];
+    if (!layer.kda) batch.entries_ready(entries += layer.indexer == IndexerRole::kOwn ? 2 : 1);
     if (!batch.taps.empty() && batch.taps[i] != nullptr) {
       std::copy_n(step.residual, step.rows * config_.hidden, batch.taps[i]);
     }

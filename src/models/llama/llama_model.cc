@@ -79,6 +79,7 @@ void LlamaModel::forward(const ForwardBatch& batch, float* logits, ComputePool& 
                  .cache = batch.cache.keys_values(i),
                  .isa = isa_},
                 scratch_.attention, scratch_.input, delta, pool);
+    batch.entries_ready(i + 1);
     add_norm(layer.mlp_norm);
     mlp_forward(layer.mlp, rows, scratch_.mlp, scratch_.input, delta, isa_, pool);
     add_norm(i + 1 < config_.layers ? layers_[i + 1].attention_norm : final_norm_);
