@@ -98,6 +98,12 @@ engine::MakeKvHost handoff_host_factory(HandoffHostOptions options) {
     if (request.ranks.size() != 1) {
       return fail(Code::kUnimplemented, "a hand-off of {} ranks", request.ranks.size());
     }
+    const bool layerwise = options.config.connector == "MooncakeLayerwiseConnector";
+    if (layerwise && (request.ranks.size() != 1 || request.process_count != 1 || request.context_size != 1)) {
+      return fail(Code::kUnimplemented,
+                  "MooncakeLayerwiseConnector pushes between engines of one rank each: use the pull connector "
+                  "(MooncakeConnectorV1) with several");
+    }
     BATON_TRY_ASSIGN(auto connector, connector_options(options, request));
     BATON_TRY_ASSIGN(auto arena, transfer::create_kv_arena(request.ranks[0].layout));
     auto host = std::make_unique<HandoffHost>(std::move(arena));
