@@ -142,7 +142,7 @@ struct EngineStats {
   int64_t state_slots_total = 0, state_slots_held = 0, state_snapshots = 0;  // recurrent state
   int64_t prefix_queries = 0, prefix_hits = 0;                               // tokens
   int64_t preemptions = 0;
-  int64_t recomputed = 0;  // ended with kRecomputed
+  int64_t recomputed = 0;             // ended with kRecomputed
   int64_t last_token_mismatches = 0;  // D's first token against P's last_token_id
   int64_t transfer_failures = 0;
   int64_t offers_held = 0;  // requests whose KV P keeps for a D

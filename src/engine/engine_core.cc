@@ -88,6 +88,14 @@ std::unique_ptr<Sequence> EngineCore::make_sequence(Submission& submission, Sequ
   if (request.kv_transfer) {
     const auto& transfer = *request.kv_transfer;
     sequence->remote_decode = transfer.do_remote_decode && handoff_.can_offer();
+    sequence->pushes = sequence->remote_decode && handoff_.can_push();
+    if (sequence->pushes && (transfer.baton_offer_id == 0 || transfer.remote_port == 0)) {
+      log_warning(
+          "request={} asks for its KV, but names no decode engine's grant: the layerwise connector goes with a "
+          "proxy in layerwise mode",
+          request.id);
+      sequence->pushes = sequence->remote_decode = false;
+    }
     if (transfer.do_remote_prefill && handoff_.can_pull()) {
       sequence->remote_prefill =
           RemotePrefill{.token_count = transfer.remote_num_prompt_tokens, .last_token = transfer.last_token_id};
@@ -168,6 +176,9 @@ void EngineCore::take_loaded(Handoff::Loaded loaded) {
   if (const int64_t had = sequence->computed; result.valid_tokens > had) {
     rank_metrics_.on_tokens(had, result.valid_tokens - had, sequence->blocks.table);
   }
+  if (result.outcome && result.last_token) {
+    sequence->expected_first_token = record.transfer->last_token_id = result.last_token;
+  }
   scheduler_.finish_load(loaded.sequence, result.valid_tokens, result.state_valid);
   metrics_.on_load(record.wanted_external, sequence->external_tokens);
   if (!result.outcome && !config_.kv_transfer.recompute_on_failure) {
@@ -189,6 +200,8 @@ void EngineCore::start_transfers(StepPlan& plan) {
   for (auto& load : plan.loads) {
     auto& record = records_.at(load.sequence);
     record.wanted_external = load.token_count - load.skip_tokens;
+    // Layerwise, D is the first to know the request: the seed it drew travels on from here.
+    if (record.seed_drawn && !record.transfer->metaserver.empty()) record.transfer->baton_seed = record.seed;
     handoff_.start(record.id, *record.transfer, std::move(load));
   }
 }
@@ -196,7 +209,12 @@ void EngineCore::start_transfers(StepPlan& plan) {
 Result<void> EngineCore::begin(StepPlan plan) {
   const auto started = clock_.now();
   for (const auto& step : plan.sequences) {
-    auto& times = records_.at(step.sequence).times;
+    auto& record = records_.at(step.sequence);
+    if (auto& sequence = *scheduler_.find(step.sequence); sequence.pushes) {
+      handoff_.push(record.id, *record.transfer, sequence,
+                    step.first_position + static_cast<int64_t>(step.tokens.size()));
+    }
+    auto& times = record.times;
     if (times.scheduled) continue;
     times.scheduled = started;
     hooks_.on_leave_queue();
@@ -303,6 +321,7 @@ void EngineCore::deliver_last(SequenceId id, const Sequence& sequence, RequestOu
   auto node = records_.extract(id);
   auto& record = node.mapped();
   by_client_id_.erase(record.id);
+  if (sequence.pushes && !output.kv_transfer) handoff_.abandon_push(record.id, id);
   metrics_.on_finish(
       {.times = record.times,
        .end = clock_.now(),

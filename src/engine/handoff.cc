@@ -34,6 +34,30 @@ wire::KvTransferParams Handoff::offer(const std::string& client_id, SequenceId s
                            .state_slot = slot_number(save.state_slot)});
 }
 
+void Handoff::push(const std::string& client_id, const wire::KvTransferParams& params, Sequence& sequence,
+                   int64_t computed) {
+  const int64_t given = sequence.given_count;
+  const int64_t done = computed >= given ? blocks_.blocks_for(given) : computed / blocks_.block_size();
+  if (done <= sequence.pushed_blocks) return;
+  const auto& table = sequence.blocks.table;
+  std::vector<BlockId> blocks(table.begin() + sequence.pushed_blocks, table.begin() + done);
+  const auto ticket = fmt::format("push {}", next_ticket_++);
+  blocks_.hold_blocks(blocks);
+  pinned_.emplace(ticket, blocks);
+  producer_->plan_push({.request_id = transfer_id(client_id, sequence.id),
+                        .params = params,
+                        .token_count = given,
+                        .prompt = wire::prompt_digest(std::span(sequence.tokens).first(static_cast<size_t>(given))),
+                        .has_state = states_.slot_count() > 0,
+                        .first_block = std::exchange(sequence.pushed_blocks, done),
+                        .blocks = std::move(blocks),
+                        .ticket = ticket});
+}
+
+void Handoff::abandon_push(const std::string& client_id, SequenceId sequence) {
+  producer_->revoke(transfer_id(client_id, sequence));
+}
+
 void Handoff::start(const std::string& client_id, const wire::KvTransferParams& params, KvLoad load) {
   const auto id = transfer_id(client_id, load.sequence);
   loads_.emplace(id, Loading{.sequence = load.sequence, .held = {}, .held_state = {}});
@@ -96,6 +120,10 @@ std::vector<Handoff::Loaded> Handoff::poll() {
 
 void Handoff::free_released() {
   for (const auto& id : producer_->poll_released()) {
+    if (auto pinned = pinned_.extract(id)) {
+      blocks_.release_blocks(pinned.mapped());
+      continue;
+    }
     const auto found = offers_.find(id);
     if (found == offers_.end()) {
       log_warning("handoff unknown_offer={} ignored", id);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/kv_host.h"
+#include "engine/scheduler/sequence.h"
 #include "engine/scheduler/step_plan.h"
 #include "kv/block_manager.h"
 #include "kv/state_pool.h"
@@ -26,6 +27,12 @@ class Handoff {
 
   bool can_offer() const { return producer_ != nullptr; }
   bool can_pull() const { return consumer_ != nullptr; }
+  bool can_push() const { return producer_ != nullptr && producer_->pushes(); }
+
+  // What the step at hand completes of a prompt that is pushed; the blocks are held until they have been sent.
+  void push(const std::string& client_id, const wire::KvTransferParams& params, Sequence& sequence, int64_t computed);
+  // A pushed prompt will not be finished.
+  void abandon_push(const std::string& client_id, SequenceId sequence);
 
   wire::KvTransferParams offer(const std::string& client_id, SequenceId sequence, KvSave save);
   void start(const std::string& client_id, const wire::KvTransferParams& params, KvLoad load);
@@ -45,7 +52,7 @@ class Handoff {
 
   int64_t offers_held() const { return static_cast<int64_t>(offers_.size()); }
   // Something is with a connector, and will come back by poll().
-  bool pending() const { return !offers_.empty() || !loads_.empty(); }
+  bool pending() const { return !offers_.empty() || !loads_.empty() || !pinned_.empty(); }
 
  private:
   struct Offered {
@@ -65,6 +72,8 @@ class Handoff {
   transfer::KvConsumer* const consumer_;
   kv::BlockManager& blocks_;
   kv::StatePool& states_;
+  std::unordered_map<std::string, std::vector<BlockId>> pinned_;  // by ticket: parts of prompts that are being pushed
+  uint64_t next_ticket_ = 1;
   std::unordered_map<std::string, Offered> offers_;           // by transfer id
   std::unordered_map<std::string, Loading> loads_;            // by transfer id
   std::unordered_map<SequenceId, std::string> transfer_of_;   // of loads

@@ -86,6 +86,10 @@ void BlockManager::release_blocks(std::span<const BlockId> blocks) {
   for (size_t i = blocks.size(); i > 0; --i) pool_.release(blocks[i - 1]);
 }
 
+void BlockManager::hold_blocks(std::span<const BlockId> blocks) {
+  for (const BlockId block : blocks) pool_.retain(block);
+}
+
 void BlockManager::reset_prefix_cache() {
   pool_.unpublish_all();
   ++epoch_;

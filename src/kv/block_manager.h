@@ -62,6 +62,8 @@ class BlockManager {
   // Takes the blocks away from the sequence, still held: for a hand-off that outlives it.
   std::vector<BlockId> detach(SequenceBlocks& sequence);
   void release_blocks(std::span<const BlockId> blocks);
+  // One reference more to each, until release_blocks().
+  void hold_blocks(std::span<const BlockId> blocks);
 
   // Nothing computed before is found again, also not what running sequences publish later.
   void reset_prefix_cache();

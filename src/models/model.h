@@ -48,6 +48,11 @@ struct ForwardBatch {
   // Empty: nowhere. A stage fills those of its own layers: memory that the team shares, each rank its rows.
   std::span<float* const> taps;
   kernels::CacheView cache;
+  // Called as layers go by, with how many of the cache's entries hold what these rows put there. Null: nobody listens.
+  const std::function<void(int)>* on_entries = nullptr;
+  void entries_ready(int count) const {
+    if (on_entries != nullptr) (*on_entries)(count);
+  }
   // What the stage before left, [stage_in_floats(rows)], and what the next one takes, [stage_out_floats(rows)]: memory
   // that the team shares, each rank writes its rows; all are there when forward returns. Null on the first and on the
   // last stage. Opaque: index choices that cross are integers.

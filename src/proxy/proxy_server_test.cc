@@ -9,6 +9,7 @@
 #include <mutex>
 #include <set>
 
+#include "net/http_client.h"
 #include "net/sse.h"
 #include "net/test_support.h"
 #include "proxy/request_plan.h"
@@ -513,6 +514,86 @@ TEST(RunProxy, StopsWhenAskedAndSaysWhyItCannotStart) {
   });
   EXPECT_EQ(run_proxy(options, stop.get_token()).value(), 0);
   stopper.join();
+}
+
+// D first: calls the metaserver it was given, as often as it is told, and answers with the statuses.
+net::Task<void> layerwise_decode(FakeEngine&, const Json& body, net::HttpResponder& responder) {
+  const std::string url = body["kv_transfer_params"]["metaserver"];
+  const auto at = net::parse_host_port(url.substr(7, url.find('/', 7) - 7)).value();
+  const auto client = net::make_http_client(responder.executor());
+  std::string said;
+  for (int i = 0; i < 2; ++i) {
+    net::HttpClientRequest call{
+        .host = at.host, .port = at.port, .method = "POST", .target = url.substr(url.find('/', 7))};
+    call.body = R"({"request_id":"cmpl-x-0","remote_port":7})";
+    const auto answer = co_await client->request(std::move(call));
+    said += answer ? std::to_string(answer->status) + " " : answer.error().to_string();
+  }
+  co_await respond_json(responder, 200, Json{{"choices", {{{"index", 0}, {"text", said}}}}}.dump());
+}
+
+TEST_F(Proxy, DecodeFirstPrefillsOnceForRepeatedCallsOfTheMetaserver) {
+  FakeEngine p(good_prefill), d(layerwise_decode);
+  start({local(p)}, {local(d)}, {.decode_first = true});
+  EXPECT_NE(ask(kWhole, "/v1/completions", "X-Request-Id: mine\r\n").find("200 200 "), std::string::npos);
+  ASSERT_EQ(p.seen("/v1/completions").size(), 1u);
+  const Json to_p = Json::parse(p.seen("/v1/completions")[0]);
+  EXPECT_EQ(to_p["kv_transfer_params"]["remote_port"], 7);
+  EXPECT_EQ(p.header("X-Request-Id"), "mine");
+  EXPECT_TRUE(get("/v1/metaserver", "POST").starts_with("HTTP/1.1 400 "));
+  EXPECT_TRUE(ask("{}", "/v1/metaserver?key=x-1").starts_with("HTTP/1.1 404 "));
+  EXPECT_EQ(get("/healthcheck").find("request_num"), std::string::npos);
+}
+
+TEST_F(Proxy, DecodeFirstTellsDWhenNoPrefillWorks) {
+  FakeEngine p([](FakeEngine&, const Json&, net::HttpResponder& responder) -> net::Task<void> {
+    co_await respond_json(responder, 500, "{}");
+  });
+  FakeEngine d(layerwise_decode);
+  start({local(p)}, {local(d)}, {.decode_first = true});
+  const std::string got = ask(kWhole);
+  EXPECT_NE(got.find("502 502 "), std::string::npos) << got;
+}
+
+TEST_F(Proxy, DecodeFirstALeavingClientReachesBothEngines) {
+  std::atomic<bool> p_began = false, p_gone = false, d_gone = false;
+  FakeEngine p([&](FakeEngine&, const Json&, net::HttpResponder& responder) -> net::Task<void> {
+    p_began = true;
+    p_gone = co_await wait_for_gone(responder, 5s);
+  });
+  FakeEngine d([&](FakeEngine&, const Json& body, net::HttpResponder& responder) -> net::Task<void> {
+    const std::string url = body["kv_transfer_params"]["metaserver"];
+    const auto at = net::parse_host_port(url.substr(7, url.find('/', 7) - 7)).value();
+    const auto client = net::make_http_client(responder.executor());
+    net::HttpClientRequest call{
+        .host = at.host, .port = at.port, .method = "POST", .target = url.substr(url.find('/', 7)), .body = "{}"};
+    call.cancellation = std::make_shared<net::HttpCancellation>();
+    responder.on_client_gone([&d_gone, cancel = call.cancellation] {
+      d_gone = true;
+      cancel->cancel();
+    });
+    (void)co_await client->request(std::move(call));
+    responder.on_client_gone(nullptr);
+  });
+  start({local(p)}, {local(d)}, {.decode_first = true});
+  {
+    RawClient client(server_->port());
+    client.send("POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: " +
+                std::to_string(std::string_view(kStream).size()) + "\r\n\r\n" + kStream);
+    EXPECT_TRUE(wait_until([&] { return p_began.load(); }));
+  }
+  EXPECT_TRUE(wait_until([&] { return p_gone && d_gone; }, 3000));
+}
+
+TEST(DecodeFirstProxy, AHostThatNoEngineCouldCallIsRefusedWithTheReason) {
+  net::ContextThread context;
+  for (const char* host : {"0.0.0.0", "::", "*", ""}) {
+    ProxyOptions options{.decode = {{"127.0.0.1", 1}}, .decode_first = true};
+    options.http.listen = {.host = host, .port = 0};
+    const auto refused = ProxyServer::start(context.executor(), options);
+    ASSERT_FALSE(refused) << host;
+    EXPECT_NE(refused.error().message().find("wildcard"), std::string::npos);
+  }
 }
 
 }  // namespace

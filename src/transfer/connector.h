@@ -31,9 +31,31 @@ struct Offer {
   uint64_t offer_id = 0;
 };
 
+// What a step is about to compute of a prompt that is pushed while it is computed.
+struct PushStep {
+  std::string request_id;
+  wire::KvTransferParams params;  // of D: where, and its grant
+  int64_t token_count = 0;        // of the whole prompt
+  wire::PromptDigest prompt{};    // of these tokens
+  bool has_state = false;         // there will be recurrent state to push, with the offer
+  // Those whose tokens are all there after the step, from index first_block on. They stand still until poll_released
+  // names the ticket.
+  int64_t first_block = 0;
+  std::vector<BlockId> blocks;
+  std::string ticket;
+};
+
 class KvProducer {
  public:
   virtual ~KvProducer() = default;
+  // Whether KV is pushed while it is computed: then plan_push() and entries_ready() are called, and an offer says that
+  // all blocks have been.
+  virtual bool pushes() const { return false; }
+  // Before a step, for each sequence of it that is pushed.
+  virtual void plan_push(PushStep) {}
+  // In a step, from the thread that computes: the first `count` cache entries of the step's rows are in memory. After
+  // the step it is called once more, with all.
+  virtual void entries_ready(int /*count*/) {}
   // Seals the blocks and holds them under a lease. The engine must keep them untouched until poll_released names the
   // request.
   virtual wire::KvTransferParams offer(Offer offer) = 0;
@@ -70,6 +92,8 @@ struct PullResult {
   int64_t bytes = 0;
   double seconds = 0;    // from start() until verified
   Result<void> outcome;  // why it stopped short, if it did
+  // The token that P sampled after the prompt, where it is known only now.
+  std::optional<int32_t> last_token;
 };
 
 class KvConsumer {

@@ -102,6 +102,35 @@ void put(ByteWriter& w, const ErrorReply& m) {
   w.put(m.code);
   w.put_string(std::string_view(m.message).substr(0, kErrorTextMax));
 }
+void put(ByteWriter& w, const PushOpen& m) {
+  w.put(m.grant_id);
+  w.put(m.token_count);
+  w.put(m.prompt[0]);
+  w.put(m.prompt[1]);
+  w.put(static_cast<uint8_t>(m.has_state));
+}
+void put(ByteWriter& w, const PushOpenReply& m) {
+  w.put(m.grant_id);
+  w.put(m.skip_tokens);
+  w.put(static_cast<uint8_t>(m.want_state));
+}
+void put(ByteWriter& w, const PushData& m) {
+  w.put(m.grant_id);
+  w.put(m.entry);
+  w.put(m.first_block);
+  w.put(m.block_count);
+  w.put(static_cast<uint8_t>(m.state));
+  w.put_array(view(m.checksums));
+}
+void put(ByteWriter& w, const PushEnd& m) {
+  w.put(m.grant_id);
+  w.put(static_cast<uint8_t>(m.done));
+  w.put(m.last_token);
+}
+void put(ByteWriter& w, const PushEndReply& m) {
+  w.put(m.grant_id);
+  w.put(static_cast<uint8_t>(m.complete));
+}
 
 Result<void> get(ByteReader& r, Hello& m) {
   BATON_TRY_ASSIGN(m.identity, decode_identity(r));
@@ -239,6 +268,44 @@ Result<void> get(ByteReader& r, ErrorReply& m) {
   m.code = code <= static_cast<uint8_t>(Code::kInternal) ? static_cast<Code>(code) : Code::kInternal;
   m.message = r.get_string();
   if (m.message.size() > kErrorTextMax) return fail(Code::kOutOfRange, "ErrorReply of {} bytes", m.message.size());
+  return {};
+}
+Result<void> get(ByteReader& r, PushOpen& m) {
+  m.grant_id = r.get<uint64_t>();
+  m.token_count = r.get<int64_t>();
+  m.prompt = {r.get<uint64_t>(), r.get<uint64_t>()};
+  m.has_state = r.get<uint8_t>() != 0;
+  if (m.token_count < 1) return fail(Code::kOutOfRange, "PushOpen of {} tokens", m.token_count);
+  return {};
+}
+Result<void> get(ByteReader& r, PushOpenReply& m) {
+  m.grant_id = r.get<uint64_t>();
+  m.skip_tokens = r.get<int64_t>();
+  m.want_state = r.get<uint8_t>() != 0;
+  if (m.skip_tokens < 0) return fail(Code::kOutOfRange, "PushOpenReply skips {} tokens", m.skip_tokens);
+  return {};
+}
+Result<void> get(ByteReader& r, PushData& m) {
+  m.grant_id = r.get<uint64_t>();
+  m.entry = r.get<uint32_t>();
+  m.first_block = r.get<uint32_t>();
+  m.block_count = r.get<uint32_t>();
+  m.state = r.get<uint8_t>() != 0;
+  m.checksums = r.get_array<uint64_t>();
+  if (m.block_count == 0 || m.first_block > kBlocksMax || m.block_count > kBlocksMax) {
+    return fail(Code::kOutOfRange, "PushData of {} blocks from {}", m.block_count, m.first_block);
+  }
+  return {};
+}
+Result<void> get(ByteReader& r, PushEnd& m) {
+  m.grant_id = r.get<uint64_t>();
+  m.done = r.get<uint8_t>() != 0;
+  m.last_token = r.get<int32_t>();
+  return {};
+}
+Result<void> get(ByteReader& r, PushEndReply& m) {
+  m.grant_id = r.get<uint64_t>();
+  m.complete = r.get<uint8_t>() != 0;
   return {};
 }
 

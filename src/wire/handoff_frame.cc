@@ -3,11 +3,14 @@
 namespace baton::wire {
 namespace {
 
-constexpr std::string_view kNames[] = {"Hello",    "HelloReply", "OfferQuery", "OfferReply", "Renew",     "RenewReply",
-                                       "EndOffer", "EndReply",   "ReadBlocks", "BlockData",  "ErrorReply"};
+constexpr std::string_view kNames[] = {
+    "Hello",      "HelloReply", "OfferQuery", "OfferReply", "Renew",         "RenewReply", "EndOffer", "EndReply",
+    "ReadBlocks", "BlockData",  "ErrorReply", "PushOpen",   "PushOpenReply", "PushData",   "PushEnd",  "PushEndReply"};
 static_assert(std::size(kNames) == std::variant_size_v<Message>);
-constexpr uint16_t kBlockDataType = 10;
-static_assert(std::is_same_v<std::variant_alternative_t<kBlockDataType - 1, Message>, BlockData>);
+template <typename T>
+uint16_t type_of() {
+  return static_cast<uint16_t>(Message(T{}).index() + 1);
+}
 
 }  // namespace
 
@@ -34,7 +37,8 @@ Result<FrameHeader> decode_frame_header(std::span<const std::byte, kFrameHeaderB
     return fail(Code::kOutOfRange, "{} of {} bytes, at most {} are allowed", message_name(header.type),
                 header.body_bytes, body_bytes_max);
   }
-  const uint32_t payload_max = header.type == kBlockDataType ? kPayloadBytesMax : 0;
+  const bool carries = header.type == type_of<BlockData>() || header.type == type_of<PushData>();
+  const uint32_t payload_max = carries ? kPayloadBytesMax : 0;
   if (header.payload_bytes > payload_max) {
     return fail(Code::kOutOfRange, "{} with a payload of {} bytes, at most {} are allowed", message_name(header.type),
                 header.payload_bytes, payload_max);

@@ -1,6 +1,7 @@
 // Messages of a hand-off between D (asks) and P (answers), on one connection per pair of engines.
 //
-// A frame is a 16-byte header, a body (the message) and, for BlockData alone, a payload of KV bytes. All little-endian.
+// A frame is a 16-byte header, a body (the message) and, for BlockData and PushData alone, a payload of KV bytes. All
+// little-endian.
 //   u32 magic "BTKV" | u16 version | u16 type | u32 body bytes | u32 payload bytes
 // `call` is drawn by D; an answer repeats it. Every request may be sent again: P answers it again.
 // What decode() returns obeys the bounds below, whatever the bytes were.
@@ -144,8 +145,41 @@ struct ErrorReply {
   std::string message;
 };
 
-using Message = std::variant<Hello, HelloReply, OfferQuery, OfferReply, Renew, RenewReply, EndOffer, EndReply,
-                             ReadBlocks, BlockData, ErrorReply>;
+// A layerwise hand-off, where P connects and writes, D answers. The grant is D's: blocks that wait for one prompt's KV.
+struct PushOpen {
+  uint64_t grant_id = 0;
+  int64_t token_count = 0;
+  PromptDigest prompt{};  // of these tokens
+  bool has_state = false;
+};
+struct PushOpenReply {
+  uint64_t grant_id = 0;
+  int64_t skip_tokens = 0;  // whole blocks that D has already
+  bool want_state = false;
+};
+// One entry of consecutive blocks of the prompt, as BlockData has it: the payload is that of each block in turn, and
+// the checksums are per (block, unit). Or, with `state`, of the recurrent state: first_block 0, block_count 1.
+struct PushData {
+  uint64_t grant_id = 0;
+  uint32_t entry = 0;
+  uint32_t first_block = 0;
+  uint32_t block_count = 0;
+  bool state = false;
+  std::vector<uint64_t> checksums;
+};
+struct PushEnd {
+  uint64_t grant_id = 0;
+  bool done = false;       // false: P has given the request up
+  int32_t last_token = 0;  // the token that P sampled after the prompt
+};
+struct PushEndReply {
+  uint64_t grant_id = 0;
+  bool complete = false;  // all is there and verified
+};
+
+using Message =
+    std::variant<Hello, HelloReply, OfferQuery, OfferReply, Renew, RenewReply, EndOffer, EndReply, ReadBlocks,
+                 BlockData, ErrorReply, PushOpen, PushOpenReply, PushData, PushEnd, PushEndReply>;
 
 struct FrameHeader {
   uint16_t type = 0;  // 1 + index within Message

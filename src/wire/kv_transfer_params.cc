@@ -93,6 +93,14 @@ Result<std::vector<int32_t>> read_ids(const Json& list, const char* name = "remo
   return ids;
 }
 
+// A number, or (layerwise) one per KV group; all have the same here.
+Result<void> read_block_size(const Json& object, int& into) {
+  const Json* member = find(object, "remote_block_size");
+  if (member == nullptr || !member->is_array()) return read_integer(object, "remote_block_size", 0, 1 << 24, into);
+  if (member->empty()) return {};
+  return read_integer(Json{{"remote_block_size", member->front()}}, "remote_block_size", 0, 1 << 24, into);
+}
+
 // One list per KV group; a flat list (older connectors) is one group.
 Result<void> read_block_ids(const Json& object, std::vector<std::vector<int32_t>>& into) {
   const Json* member = find(object, "remote_block_ids");
@@ -128,9 +136,10 @@ Result<void> read_resume(const Json& object, KvTransferParams& params) {
 }
 
 constexpr const char* kKnown[] = {
-    "do_remote_decode", "do_remote_prefill", "remote_engine_id",         "remote_request_id", "remote_host",
-    "remote_port",      "remote_block_ids",  "remote_num_prompt_tokens", "remote_block_size", "last_token_id",
-    "baton_offer_id",   "baton_seed",        "kv_lease_duration",        kResumeTokens,       kResumeOutputs};
+    "do_remote_decode",  "do_remote_prefill", "remote_engine_id", "remote_request_id",
+    "remote_host",       "remote_port",       "remote_block_ids", "remote_num_prompt_tokens",
+    "remote_block_size", "last_token_id",     "baton_offer_id",   "baton_seed",
+    "kv_lease_duration", kResumeTokens,       kResumeOutputs,     "metaserver"};
 
 std::string hex64(uint64_t value) { return fmt::format("{:016x}", value); }
 
@@ -151,7 +160,8 @@ Result<KvTransferParams> KvTransferParams::from_json(const Json& object) {
   BATON_TRY(read_port(object, params.remote_port));
   BATON_TRY(read_block_ids(object, params.remote_block_ids));
   BATON_TRY(read_integer(object, "remote_num_prompt_tokens", 0, int64_t{1} << 40, params.remote_num_prompt_tokens));
-  BATON_TRY(read_integer(object, "remote_block_size", 0, 1 << 24, params.remote_block_size));
+  BATON_TRY(read_block_size(object, params.remote_block_size));
+  BATON_TRY(read(object, "metaserver", params.metaserver));
   if (const Json* member = find(object, "last_token_id")) {
     BATON_TRY_ASSIGN(const int64_t token,
                      integer_within(*member, "last_token_id", 0, std::numeric_limits<int32_t>::max()));
@@ -183,6 +193,7 @@ Json KvTransferParams::to_json() const {
   json["remote_host"] = text_or_null(remote_host);
   json["remote_port"] = remote_port == 0 ? Json(nullptr) : Json(remote_port);
   json["remote_block_ids"] = remote_block_ids.empty() ? Json(nullptr) : Json(remote_block_ids);
+  if (!metaserver.empty()) json["metaserver"] = metaserver;
   if (!remote_request_id.empty()) json["remote_request_id"] = remote_request_id;
   if (last_token_id) json["last_token_id"] = *last_token_id;
   if (baton_offer_id != 0) json["baton_offer_id"] = hex64(baton_offer_id);

@@ -15,6 +15,8 @@ namespace baton::wire {
 struct KvTransferParams {
   bool do_remote_decode = false;   // to P: prefill, keep the KV, answer with params
   bool do_remote_prefill = false;  // to D: pull the KV described here
+  // To D, layerwise: announce there, by POST, where P is to push the KV. `baton_offer_id` then names D's blocks to P.
+  std::string metaserver;
   std::string remote_engine_id;
   std::string remote_request_id;
   std::string remote_host;

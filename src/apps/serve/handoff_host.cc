@@ -3,7 +3,9 @@
 #include <optional>
 #include <utility>
 
+#include "apps/serve/metaserver_client.h"
 #include "kv/rank_arenas.h"
+#include "transfer/layerwise_connector.h"
 #include "transfer/pull_connector.h"
 #include "transport/shared_arena.h"
 
@@ -62,6 +64,7 @@ class HandoffHost final : public engine::KvHost {
 
   Result<void> connect(const engine::KvTransferConfig& config, transfer::PullConnectorOptions options) {
     using engine::KvRole;
+    if (config.connector == "MooncakeLayerwiseConnector") return connect_layerwise(config.role, options);
     if (config.role == KvRole::kProducer || config.role == KvRole::kBoth) {
       options.peer_claim = config.decode_claim;
       BATON_TRY_ASSIGN(producer_, transfer::make_kv_producer(options, arena_));
@@ -73,6 +76,23 @@ class HandoffHost final : public engine::KvHost {
     return {};
   }
 
+  Result<void> connect_layerwise(engine::KvRole role, const transfer::PullConnectorOptions& options) {
+    if (role == engine::KvRole::kProducer) {
+      BATON_TRY_ASSIGN(producer_, transfer::make_layerwise_producer(options, arena_.data()));
+      return {};
+    }
+    metaserver_ = std::make_shared<MetaserverClient>();
+    BATON_TRY_ASSIGN(consumer_, transfer::make_layerwise_consumer(
+                                    options, arena_.data(), [client = metaserver_](auto url, auto body, auto done) {
+                                      client->call(std::move(url), std::move(body), std::move(done));
+                                    }));
+    return {};
+  }
+  // Its answers go to the consumer.
+  ~HandoffHost() override {
+    if (metaserver_) metaserver_->stop();
+  }
+
   std::byte* memory(int rank) override { return arena_.data().data() + arenas_.data_offset(rank); }
   transfer::KvProducer* producer() override { return producer_.get(); }
   transfer::KvConsumer* consumer() override { return consumer_.get(); }
@@ -82,12 +102,19 @@ class HandoffHost final : public engine::KvHost {
   kv::RankArenas arenas_;
   std::unique_ptr<transfer::KvProducer> producer_;
   std::unique_ptr<transfer::KvConsumer> consumer_;
+  std::shared_ptr<MetaserverClient> metaserver_;  // shared with what the consumer calls it by
 };
 
 }  // namespace
 
 engine::MakeKvHost handoff_host_factory(HandoffHostOptions options) {
   return [options = std::move(options)](engine::KvHostRequest request) -> Result<std::unique_ptr<engine::KvHost>> {
+    const bool layerwise = options.config.connector == "MooncakeLayerwiseConnector";
+    if (layerwise && (request.ranks.size() != 1 || request.process_count != 1 || request.context_size != 1)) {
+      return fail(Code::kUnimplemented,
+                  "MooncakeLayerwiseConnector pushes between engines of one rank each: use the pull connector "
+                  "(MooncakeConnectorV1) with several");
+    }
     BATON_TRY_ASSIGN(auto connector, connector_options(options, request));
     BATON_TRY_ASSIGN(auto arena, transfer::create_kv_arena(request.ranks));
     auto host = std::make_unique<HandoffHost>(std::move(arena), request.ranks);

@@ -107,13 +107,17 @@ Result<engine::KvTransferConfig> kv_transfer_of(const json& value, const Topolog
   BATON_TRY_ASSIGN(const std::string role, text_member(value, "kv_role"));
   if (config.connector.empty() && role.empty()) return config;
   if (config.connector != "MooncakeConnectorV1" && config.connector != "MooncakeConnectorV2" &&
-      config.connector != "NixlConnector") {
+      config.connector != "NixlConnector" && config.connector != "MooncakeLayerwiseConnector") {
     return fail(Code::kUnimplemented,
                 "--kv-transfer-config kv_connector '{}': this version has the pull connector, under the names "
-                "MooncakeConnectorV1, MooncakeConnectorV2 and NixlConnector",
+                "MooncakeConnectorV1, MooncakeConnectorV2 and NixlConnector, and MooncakeLayerwiseConnector",
                 config.connector);
   }
   BATON_TRY_ASSIGN(config.role, role_of(role));
+  if (config.connector == "MooncakeLayerwiseConnector" && config.role == engine::KvRole::kBoth) {
+    return fail(Code::kInvalidArgument,
+                "--kv-transfer-config: with MooncakeLayerwiseConnector kv_role is kv_producer or kv_consumer");
+  }
   BATON_TRY_ASSIGN(config.engine_id, text_member(value, "engine_id"));
   if (config.engine_id.empty()) config.engine_id = random_engine_id();
   if (value.contains("kv_port")) {

@@ -81,6 +81,17 @@ KvHostRequest host_request(const RankSet& ranks, const std::vector<CacheShape>& 
   return request;
 }
 
+namespace {
+
+// Connectors that push learn from the computing thread what there is to push.
+std::function<void(int)> entries_listener(KvHost& host) {
+  auto* const producer = host.producer();
+  if (producer == nullptr || !producer->pushes()) return {};
+  return [producer](int count) { producer->entries_ready(count); };
+}
+
+}  // namespace
+
 Result<void> make_workers(const EngineConfig& config, const std::vector<CacheShape>& shapes, KvHost& host,
                           RankSet& ranks) {
   const int context = ranks.sizes().context_size();
@@ -94,7 +105,8 @@ Result<void> make_workers(const EngineConfig& config, const std::vector<CacheSha
                           .context = {.size = context, .rank = rank.place.context_rank()},
                           .context_memory = {},
                           .max_rows = config.max_num_batched_tokens,
-                          .max_logit_rows = max_logit_rows(config)};
+                          .max_logit_rows = max_logit_rows(config),
+                          .on_entries = entries_listener(host)};
     for (int c = 0; c < context; ++c) {
       options.context_memory.push_back(memory[team_begin + static_cast<size_t>(rank.place.context_peer(c))]);
     }

@@ -56,6 +56,8 @@ struct Sequence {
   bool ran_before = false;
   bool may_leave = false;  // someone brings it back
 
+  bool pushes = false;                          // its KV goes to another engine while it is computed
+  int64_t pushed_blocks = 0;                    // leading blocks that have been given to the connector
   bool remote_decode = false;                   // keep the prompt's KV for another engine at the end
   std::optional<RemotePrefill> remote_prefill;  // until decided
   std::optional<TokenId> expected_first_token;  // what the prefill engine sampled

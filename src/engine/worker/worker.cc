@@ -22,14 +22,17 @@ void Worker::execute(const RankStep& step, const StepBuffers& buffers) {
   BATON_CHECK(step.rows() <= options_.max_rows &&
               step.logit_rows.size() <= static_cast<size_t>(options_.max_logit_rows));
   copy_states(step);
+  const auto& listener = options_.on_entries;
   model_->forward({.tokens = step.tokens,
                    .positions = step.positions,
                    .slices = step.slices,
                    .logit_rows = step.logit_rows,
                    .cache = cache_view(),
+                   .on_entries = listener ? &listener : nullptr,
                    .stage_in = buffers.stage_in,
                    .stage_out = buffers.stage_out},
                   buffers.logits, *pool_);
+  if (listener) listener(options_.shape.layout.blocks.entry_count());
 }
 
 void Worker::copy_states(const RankStep& step) {

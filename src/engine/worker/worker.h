@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <vector>
 
 #include "base/compute_pool.h"
@@ -20,6 +21,8 @@ struct WorkerOptions {
   std::vector<std::byte*> context_memory;  // [context.size] arenas of the context ranks, in their order
   int max_rows = 0;
   int max_logit_rows = 0;  // sampled and prompt positions of a step together
+  // Called in a step as the layers go by, with how many cache entries are ready; once more after it, with all.
+  std::function<void(int)> on_entries;
 };
 
 // Where a step comes from and goes to. All of it is memory that the ranks of a stage share.

@@ -167,8 +167,11 @@ void DeepseekModel::forward(const ForwardBatch& batch, float* logits, ComputePoo
   step.mine = step.team.mine();
   if (step.team.rows() == 0) return serve_replicas(step);
   enter_stage(step);
+  int entries = 0;
   for (int i = 0; i < static_cast<int>(layers_.size()); ++i) {
     run_layer(i, step);
+    const DeepseekLayer& layer = config_.layers[static_cast<size_t>(share_.layers().begin + i)];
+    if (!layer.kda) batch.entries_ready(entries += layer.indexer == IndexerRole::kOwn ? 2 : 1);
     tap(share_.layers().begin + i, step);
   }
   leave_stage(step, logits);

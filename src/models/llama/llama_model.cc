@@ -119,6 +119,7 @@ void LlamaModel::forward(const ForwardBatch& batch, float* logits, ComputePool& 
                  .cache = batch.cache.keys_values(static_cast<int>(i)),
                  .isa = isa_},
                 team, scratch_.attention, scratch_.input, delta, hidden, pool);
+    batch.entries_ready(static_cast<int>(i) + 1);
     add_norm(layer.mlp_norm, team, pool);
     mlp_forward(layer.mlp, team, scratch_.mlp, scratch_.input, delta, hidden, isa_, pool);
     if (i + 1 < layers_.size()) {
