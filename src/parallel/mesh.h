@@ -67,7 +67,7 @@ class Mesh {
   int size() const { return static_cast<int>(members().size()); }
   virtual const std::vector<Member>& members() const = 0;  // by rank, oneself included
   virtual const MeshOptions& options() const = 0;
-  // "memory", "shared memory", "tcp": for logs.
+  // "memory", "shared memory", "tcp", "shared memory and tcp": for logs.
   virtual std::string_view kind() const = 0;
 
   // All-to-all: to_each[p] goes to process p; from_each[p] becomes what p gave for us, our own part included. Sizes

@@ -13,15 +13,30 @@ using testing::HasSubstr;
 using testing::StartsWith;
 using Members = std::vector<std::unique_ptr<MemberProcess>>;
 
+enum class Kind { kNet, kShm, kMixed };
+
+// Mixed: even ranks are on one host, odd ones on another.
+RendezvousOptions member_options(int port, int size, int rank, Kind kind) {
+  auto options = loopback_group(port, size, rank);
+  options.allow_shm = kind != Kind::kNet;
+  if (kind == Kind::kMixed) options.host = rank % 2 == 0 ? "one" : "another";
+  return options;
+}
+
+std::string_view expected_kind(Kind kind, int size, int rank) {
+  if (kind == Kind::kShm) return "shared memory";
+  const bool alone = (rank % 2 == 0 ? (size + 1) / 2 : size / 2) == 1;
+  return kind == Kind::kNet || alone ? "tcp" : "shared memory and tcp";
+}
+
 // Members that exchange without end, and say when that ends, and why.
-Members start_exchanging(int size, bool shm, const MeshOptions& options = {}, size_t part_bytes = 3000) {
+Members start_exchanging(int size, Kind kind, const MeshOptions& options = {}, size_t part_bytes = 3000) {
   const int port = free_port();
   Members members;
   for (int rank = 0; rank < size; ++rank) {
     members.push_back(std::make_unique<MemberProcess>([=](const MemberProcess::Say& say) {
       set_log_level(LogLevel::kError);
-      auto meeting = loopback_group(port, size, rank);
-      meeting.allow_shm = shm;
+      auto meeting = member_options(port, size, rank, kind);
       meeting.mesh = options;
       auto mesh = meet(meeting);
       if (!mesh) return say(mesh.error().to_string());
@@ -36,14 +51,15 @@ Members start_exchanging(int size, bool shm, const MeshOptions& options = {}, si
       }
     }));
   }
-  for (auto& member : members) {
-    EXPECT_EQ(member->hear(), shm ? "shared memory" : "tcp");
-    EXPECT_EQ(member->hear(), "running");
+  for (int rank = 0; rank < size; ++rank) {
+    auto& member = *members[static_cast<size_t>(rank)];
+    EXPECT_EQ(member.hear(), expected_kind(kind, size, rank));
+    EXPECT_EQ(member.hear(), "running");
   }
   return members;
 }
 
-class MeshProcessTest : public testing::TestWithParam<bool> {};
+class MeshProcessTest : public testing::TestWithParam<Kind> {};
 
 TEST_P(MeshProcessTest, AKilledMemberEndsTheGroupWithinTwoSeconds) {
   const auto members = start_exchanging(4, GetParam());
@@ -69,16 +85,16 @@ TEST_P(MeshProcessTest, KilledInTheMiddleOfALargePart) {
 
 TEST_P(MeshProcessTest, AStoppedMemberIsLostAtTheDeadlineAndNotBefore) {
   const auto members = start_exchanging(
-      3, GetParam(), {.deadline = std::chrono::milliseconds(1500), .silence = std::chrono::seconds(1)});
+      3, GetParam(), {.deadline = std::chrono::milliseconds(900), .silence = std::chrono::milliseconds(500)});
   members[1]->signal(SIGSTOP);
   const TimePoint stopped = SteadyClock().now();
   for (const size_t rank : {0U, 2U}) {
     const auto said = members[rank]->hear();
     EXPECT_THAT(said, StartsWith("unavailable: process 1 (127.0.0.1:"));
-    EXPECT_THAT(said, HasSubstr("within 1.5 s"));
+    EXPECT_THAT(said, HasSubstr("within 0.9 s"));
   }
   const double waited = seconds_between(stopped, SteadyClock().now());
-  EXPECT_GT(waited, 1.3);
+  EXPECT_GT(waited, 0.7);
   EXPECT_LT(waited, 3);
   members[1]->signal(SIGCONT);
   EXPECT_THAT(members[1]->hear(), StartsWith("unavailable: process 1 "));
@@ -86,21 +102,20 @@ TEST_P(MeshProcessTest, AStoppedMemberIsLostAtTheDeadlineAndNotBefore) {
 
 TEST_P(MeshProcessTest, APauseShorterThanTheDeadlineIsForgiven) {
   const auto members = start_exchanging(
-      2, GetParam(), {.deadline = std::chrono::seconds(20), .silence = std::chrono::milliseconds(500)});
+      2, GetParam(), {.deadline = std::chrono::seconds(20), .silence = std::chrono::milliseconds(300)});
   members[1]->signal(SIGSTOP);
-  EXPECT_EQ(members[0]->hear(std::chrono::milliseconds(800)), "(nothing)");
+  EXPECT_EQ(members[0]->hear(std::chrono::milliseconds(600)), "(nothing)");
   members[1]->signal(SIGCONT);
-  EXPECT_EQ(members[0]->hear(std::chrono::milliseconds(200)), "(nothing)");
+  EXPECT_EQ(members[0]->hear(std::chrono::milliseconds(100)), "(nothing)");
 }
 
-void expect_crowd_works(int size, bool shm, int rounds) {
+void expect_crowd_works(int size, Kind kind, int rounds) {
   const int port = free_port();
   Members members;
   for (int rank = 0; rank < size; ++rank) {
     members.push_back(std::make_unique<MemberProcess>([=](const MemberProcess::Say& say) {
       set_log_level(LogLevel::kError);
-      auto meeting = loopback_group(port, size, rank);
-      meeting.allow_shm = shm;
+      auto meeting = member_options(port, size, rank, kind);
       auto mesh = meet(meeting);
       if (!mesh) return say(mesh.error().to_string());
       const std::string wrong = use_everything(**mesh, rounds, 20'000);
@@ -122,10 +137,9 @@ TEST_P(MeshProcessTest, ALeavingMembersReasonIsWhatTheOthersReport) {
   const int port = free_port();
   Members members;
   for (int rank = 0; rank < 3; ++rank) {
-    members.push_back(std::make_unique<MemberProcess>([=, shm = GetParam()](const MemberProcess::Say& say) {
+    members.push_back(std::make_unique<MemberProcess>([=, kind = GetParam()](const MemberProcess::Say& say) {
       set_log_level(LogLevel::kError);
-      auto meeting = loopback_group(port, 3, rank);
-      meeting.allow_shm = shm;
+      const auto meeting = member_options(port, 3, rank, kind);
       auto mesh = meet(meeting);
       if (!mesh) return say(mesh.error().to_string());
       if (rank == 2) return (*mesh)->leave("weights of layer 7 are torn");
@@ -139,8 +153,10 @@ TEST_P(MeshProcessTest, ALeavingMembersReasonIsWhatTheOthersReport) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, MeshProcessTest, testing::Bool(),
-                         [](const auto& info) { return info.param ? "Shm" : "Net"; });
+INSTANTIATE_TEST_SUITE_P(Kinds, MeshProcessTest, testing::Values(Kind::kNet, Kind::kShm, Kind::kMixed),
+                         [](const auto& info) {
+                           return info.param == Kind::kNet ? "Net" : info.param == Kind::kShm ? "Shm" : "Mixed";
+                         });
 
 TEST(MeetingProcess, AMemberThatDiesWhileOthersAreAwaitedMayComeAgain) {
   const int port = free_port();

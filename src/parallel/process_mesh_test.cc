@@ -14,7 +14,7 @@
 namespace baton::parallel {
 namespace {
 
-enum class Kind { kNet, kShm };
+enum class Kind { kNet, kShm, kMixed };
 
 // Sockets of each process to each other one.
 std::vector<std::vector<Descriptor>> socket_grid(int size) {
@@ -48,11 +48,15 @@ std::vector<std::unique_ptr<Mesh>> make_meshes(Kind kind, int size, const MeshOp
   std::vector<Segment> own;
   std::vector<SegmentPlace> places;
   std::vector<Segments> mapped;
-  if (kind == Kind::kShm) {
+  if (kind != Kind::kNet) {
     places = make_segments(size, ring_bytes, own);
     for (int rank = 0; rank < size; ++rank) {
       auto segments = std::make_shared<std::vector<Segment>>();
-      for (const auto& place : places) segments->push_back(std::move(*Segment::map(size, place)));
+      for (int p = 0; p < size; ++p) {
+        // Mixed: even ranks are on one host, odd ones on another.
+        const bool near = kind == Kind::kShm || p % 2 == rank % 2;
+        segments->push_back(near ? std::move(*Segment::map(size, places[static_cast<size_t>(p)])) : Segment());
+      }
       mapped.push_back(std::move(segments));
     }
   }
@@ -67,6 +71,9 @@ std::vector<std::unique_ptr<Mesh>> make_meshes(Kind kind, int size, const MeshOp
     if (kind == Kind::kNet) {
       parts.exchange = std::move(*make_net_lanes(std::move(exchange[r])));
       parts.messages = std::move(*make_net_lanes(std::move(messages[r])));
+    } else if (kind == Kind::kMixed) {
+      parts.exchange = std::move(*make_mixed_lanes(mapped[r], rank, kExchangePath, std::move(exchange[r])));
+      parts.messages = std::move(*make_mixed_lanes(mapped[r], rank, kMessagePath, std::move(messages[r])));
     } else {
       parts.exchange = make_shm_lanes(mapped[r], rank, kExchangePath, options.spin);
       parts.messages = make_shm_lanes(mapped[r], rank, kMessagePath, options.spin);
@@ -225,8 +232,10 @@ TEST_P(ProcessMeshTest, WrongArgumentsLeaveTheGroupWhole) {
   EXPECT_FALSE(limited[0]->failure());
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, ProcessMeshTest, testing::Values(Kind::kNet, Kind::kShm),
-                         [](const auto& info) { return info.param == Kind::kNet ? "Net" : "Shm"; });
+INSTANTIATE_TEST_SUITE_P(Kinds, ProcessMeshTest, testing::Values(Kind::kNet, Kind::kShm, Kind::kMixed),
+                         [](const auto& info) {
+                           return info.param == Kind::kNet ? "Net" : info.param == Kind::kShm ? "Shm" : "Mixed";
+                         });
 
 TEST(Segment, OnlyWhatWasAnnouncedIsMapped) {
   auto segment = Segment::create(2, 4096);

@@ -111,6 +111,7 @@ inline RendezvousOptions loopback_group(int port, int size, int rank) {
           .deadline = std::chrono::seconds(20),
           .secret = {},
           .allow_shm = true,
+          .host = {},
           .mesh = {}};
 }
 

@@ -1,13 +1,12 @@
 #include "parallel/rendezvous.h"
 
-#include <algorithm>
+#include <fcntl.h>
 
 #include "base/log.h"
-#include "parallel/lane_exchange.h"
 #include "parallel/memory/memory_mesh.h"
 #include "parallel/net/meeting.h"
 #include "parallel/net/net_lanes.h"
-#include "parallel/shm/shm_lanes.h"
+#include "parallel/shm/agreement.h"
 
 namespace baton::parallel {
 namespace {
@@ -32,71 +31,34 @@ Result<void> check_options(const RendezvousOptions& options) {
   return {};
 }
 
-// One exchange of a short word with all.
-Result<std::vector<MessageBytes>> tell_all(LaneExchange& exchange, const ByteWriter& word, const MeshState& state) {
-  const std::vector<Mesh::Bytes> to_each(state.members().size(), word.view());
-  std::vector<MessageBytes> from_each;
-  auto failure =
-      exchange.run(to_each, from_each, std::min<Duration>(state.options().deadline, std::chrono::minutes(1)));
-  if (!failure) return from_each;
-  if (!failure->path_broken) return fail(std::move(failure->status));
-  return fail(state.lost(failure->process, failure->status.message()));
-}
-
-// Where all segments are, if all processes are of this host and willing.
-Result<std::optional<std::vector<SegmentPlace>>> learn_places(LaneExchange& exchange, const Result<Segment>& own,
-                                                              const MeshState& state) {
-  ByteWriter word;
-  word.put(static_cast<uint8_t>(own.has_value()));
-  (own ? own->place() : SegmentPlace{}).put(word);
-  BATON_TRY_ASSIGN(const auto words, tell_all(exchange, word, state));
-  std::vector<SegmentPlace> places;
-  bool all = true;
-  for (const auto& each : words) {
-    ByteReader reader(each.span());
-    const bool willing = reader.get<uint8_t>() != 0;
-    places.push_back(SegmentPlace::get(reader));
-    BATON_TRY(reader.finish("a member's shared memory"));
-    all = all && willing && !places.back().boot_id.empty() && places.back().boot_id == places.front().boot_id;
+// The two paths, over what the members of a host share or over sockets.
+Result<void> make_lanes(const RendezvousOptions& options, MeetingResult& met, ProcessMeshParts& parts) {
+  // The first words pass the sockets of the exchange path; the lanes that go on with them come later.
+  std::vector<Descriptor> exchange_sockets;
+  for (const auto& socket : met.exchange) {
+    exchange_sockets.push_back(socket.open() ? Descriptor(::fcntl(socket.get(), F_DUPFD_CLOEXEC, 0)) : Descriptor());
   }
-  if (!all) return std::optional<std::vector<SegmentPlace>>();
-  return places;
-}
-
-Result<Segments> map_all(Result<Segment>& own, const std::vector<SegmentPlace>& places, int rank) {
-  const int size = static_cast<int>(places.size());
-  // shared_ptr: both paths of the mesh lie in these segments.
-  auto segments = std::make_shared<std::vector<Segment>>();
-  for (int p = 0; p < size; ++p) {
-    if (p == rank) {
-      segments->push_back(std::move(*own));
-      continue;
-    }
-    BATON_TRY_ASSIGN(Segment mapped, Segment::map(size, places[static_cast<size_t>(p)]));
-    segments->push_back(std::move(mapped));
+  BATON_TRY_ASSIGN(auto first_words, make_net_lanes(std::move(exchange_sockets)));
+  LaneExchange exchange(*parts.state, *first_words);
+  BATON_TRY_ASSIGN(auto memory, agree_on_shared_memory(*parts.state, exchange, options.host, options.allow_shm));
+  if (memory.group == SharedMemory::Use::kAll) {
+    parts.kind = "shared memory";
+    parts.exchange = make_shm_lanes(memory.segments, options.rank, kExchangePath, options.mesh.spin);
+    parts.messages = make_shm_lanes(memory.segments, options.rank, kMessagePath, options.mesh.spin);
+    return {};
   }
-  return segments;
-}
-
-// Shared memory for all or for none: null when it is to be sockets. All members call it.
-Result<Segments> agree_on_shared_memory(const MeshState& state, LaneExchange& exchange, bool allowed) {
-  Result<Segment> own = fail(Code::kCancelled, "not wanted");
-  if (allowed) own = Segment::create(state.size(), ring_bytes_for(state.size(), state.options().ring_bytes));
-  BATON_TRY_ASSIGN(const auto places, learn_places(exchange, own, state));
-  if (!places) return Segments();
-  auto segments = map_all(own, *places, state.rank());
-  ByteWriter word;
-  word.put_string(segments ? "" : segments.error().message());
-  BATON_TRY_ASSIGN(const auto words, tell_all(exchange, word, state));
-  for (int p = 0; p < state.size(); ++p) {
-    ByteReader reader(words[static_cast<size_t>(p)].span());
-    if (const std::string trouble = reader.get_string(); !trouble.empty()) {
-      log_warning("mesh: no shared memory, sockets instead: process={} reason={}", p, log_quoted(trouble));
-      return Segments();
-    }
+  if (memory.ours) {
+    parts.kind = "shared memory and tcp";
+    BATON_TRY_ASSIGN(parts.exchange,
+                     make_mixed_lanes(memory.segments, options.rank, kExchangePath, std::move(met.exchange)));
+    BATON_TRY_ASSIGN(parts.messages,
+                     make_mixed_lanes(memory.segments, options.rank, kMessagePath, std::move(met.messages)));
+    return {};
   }
-  (**segments)[static_cast<size_t>(state.rank())].close_descriptor();
-  return segments;
+  parts.kind = "tcp";
+  BATON_TRY_ASSIGN(parts.exchange, make_net_lanes(std::move(met.exchange)));
+  BATON_TRY_ASSIGN(parts.messages, make_net_lanes(std::move(met.messages)));
+  return {};
 }
 
 Result<std::unique_ptr<Mesh>> make_mesh(const RendezvousOptions& options, MeetingResult met) {
@@ -104,16 +66,7 @@ Result<std::unique_ptr<Mesh>> make_mesh(const RendezvousOptions& options, Meetin
   parts.state = std::make_unique<MeshState>(options.rank, std::move(met.members), options.mesh);
   parts.control = std::move(met.control);
   parts.companion = std::move(met.desk);
-  BATON_TRY_ASSIGN(parts.exchange, make_net_lanes(std::move(met.exchange)));
-  BATON_TRY_ASSIGN(parts.messages, make_net_lanes(std::move(met.messages)));
-  parts.kind = "tcp";
-  LaneExchange exchange(*parts.state, *parts.exchange);
-  BATON_TRY_ASSIGN(const Segments segments, agree_on_shared_memory(*parts.state, exchange, options.allow_shm));
-  if (segments) {
-    parts.exchange = make_shm_lanes(segments, options.rank, kExchangePath, options.mesh.spin);
-    parts.messages = make_shm_lanes(segments, options.rank, kMessagePath, options.mesh.spin);
-    parts.kind = "shared memory";
-  }
+  BATON_TRY(make_lanes(options, met, parts));
   return make_process_mesh(std::move(parts));
 }
 

@@ -2,8 +2,8 @@
 //
 // Each says who it is (rank, size, name of the group, fingerprint of what it serves); what doesn't fit is refused, with
 // the reason, at the one that came and in the log of rank 0. When all are there, each learns the addresses of all and
-// connects to each; processes of one host then move to shared memory. The meeting is over for all or for none: where
-// one can't reach another, all are told which.
+// connects to each; processes of one host then share memory, the others keep sockets. The meeting is over for all or
+// for none: where one can't reach another, all are told which.
 //
 // Rank 0 keeps listening while the group lives, so that one who comes late is told so. When the group is over, its
 // members may meet again at the same address.
@@ -28,7 +28,9 @@ struct RendezvousOptions {
   std::string fingerprint;  // model and grid: unequal is refused, naming both
   Duration deadline = std::chrono::seconds(300);
   std::string secret;  // shared by all; empty: none. It keeps strangers out; it doesn't encrypt
+  // Members of one host share memory. Which those are: those of equal `host`; empty: of the same running kernel.
   bool allow_shm = true;
+  std::string host;
   MeshOptions mesh;
 };
 

@@ -44,12 +44,14 @@ TEST(Rendezvous, AllMeetWhoeverComesFirst) {
   EXPECT_EQ((*members[2])->kind(), "shared memory");
 }
 
-TEST(Rendezvous, OneThatWantsNoSharedMemoryMakesItSocketsForAll) {
-  auto options = group(free_port(), 3);
+TEST(Rendezvous, MemoryIsSharedByThoseOfOneHostWhoWantIt) {
+  auto options = group(free_port(), 5);
   options[1].allow_shm = false;
+  options[3].host = options[4].host = "another";
   auto members = meet_all(options);
   expect_all_work(members, 10);
-  for (const auto& member : members) EXPECT_EQ((*member)->kind(), "tcp");
+  for (const size_t rank : {0U, 2U, 3U, 4U}) EXPECT_EQ((*members[rank])->kind(), "shared memory and tcp") << rank;
+  EXPECT_EQ((*members[1])->kind(), "tcp");
 }
 
 TEST(Rendezvous, OneAloneNeedsNoPort) {

@@ -18,12 +18,14 @@ struct alignas(64) Bell {
   std::atomic<uint32_t> waiters;
   std::atomic<uint32_t> enough;  // rings at which the waiter wants to be woken
 
-  // `now`: wakes the waiter even if it waits for more rings.
-  void ring(bool now = false) {
+  // True when somebody sleeps who is to be woken. `now`: even one who waits for more rings.
+  bool add(bool now) {
     const uint32_t count = rings.fetch_add(1) + 1;
-    if (waiters.load() == 0) return;
-    if (!now && static_cast<int32_t>(count - enough.load()) < 0) return;
-    ::syscall(SYS_futex, &rings, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+    return waiters.load() != 0 && (now || static_cast<int32_t>(count - enough.load()) >= 0);
+  }
+  void wake() { ::syscall(SYS_futex, &rings, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0); }
+  void ring(bool now) {
+    if (add(now)) wake();
   }
 
   // Returns when it has rung `count` times since `seen` was read from `rings`, at `until`, or early; at once when it
@@ -35,11 +37,17 @@ struct alignas(64) Bell {
       const auto since = until.time_since_epoch().count();
       at = {.tv_sec = since / 1'000'000'000, .tv_nsec = since % 1'000'000'000};
     }
-    enough.store(seen + count);
-    waiters.fetch_add(1);
+    begin_wait(seen + count);
     ::syscall(SYS_futex, &rings, FUTEX_WAIT_BITSET, seen, bounded ? &at : nullptr, nullptr, FUTEX_BITSET_MATCH_ANY);
-    waiters.fetch_sub(1);
+    end_wait();
   }
+
+  // For one who sleeps elsewhere until add() has told the ringer to wake it.
+  void begin_wait(uint32_t until_rings) {
+    enough.store(until_rings);
+    waiters.fetch_add(1);
+  }
+  void end_wait() { waiters.fetch_sub(1); }
 };
 static_assert(std::atomic<uint32_t>::is_always_lock_free && std::atomic<uint64_t>::is_always_lock_free);
 

@@ -40,6 +40,8 @@ class Segment {
   static Result<Segment> create(int processes, uint64_t ring_bytes);
   // Maps another's. kUnavailable when it can't be reached from here, kMismatch when it isn't what was announced.
   static Result<Segment> map(int processes, const SegmentPlace& place);
+  Segment() = default;  // maps nothing
+  bool mapped() const { return base_ != nullptr; }
   Segment(Segment&& other) noexcept;
   Segment& operator=(Segment&& other) noexcept;
   ~Segment();
@@ -52,7 +54,6 @@ class Segment {
   std::byte* ring_data(int path, int from) { return ring_base(path, from) + sizeof(RingHeader); }
 
  private:
-  Segment() = default;
   std::byte* ring_base(int path, int from) const;
 
   std::byte* base_ = nullptr;

@@ -1,8 +1,13 @@
 #include "parallel/shm/shm_lanes.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <functional>
+
+#include "parallel/net/net_lanes.h"
 
 namespace baton::parallel {
 namespace {
@@ -36,7 +41,7 @@ class ShmLanes final : public Lanes {
     copy_in(theirs.ring_data(path_, rank_), capacity, written, bytes.first(count));
     written += count;
     ring.written.store(written);
-    theirs.bell(path_, false).ring(count < bytes.size());  // full: it must be emptied, whoever else is awaited
+    sound(process, false, count < bytes.size());  // full: it must be emptied, whoever else is awaited
     return count;
   }
 
@@ -53,7 +58,7 @@ class ShmLanes final : public Lanes {
     position += count;
     ring.read.store(position);
     if (ring.writer_waits.load() != 0 && ring.writer_waits.exchange(0) != 0) {
-      segment(process).bell(path_, path_ == kMessagePath).ring(true);
+      sound(process, path_ == kMessagePath, true);
     }
     return count;
   }
@@ -74,9 +79,19 @@ class ShmLanes final : public Lanes {
     bell(Side::kOut).ring(true);
   }
 
+  // How to wake one that waits for its incoming bell elsewhere than on the bell.
+  void set_waker(std::function<void(int process)> waker) { waker_ = std::move(waker); }
+  bool is_near(int process) const { return (*segments_)[static_cast<size_t>(process)].mapped(); }
+  Bell& bell(Side side) { return segment(rank_).bell(path_, side == Side::kOut); }
+
  private:
   Segment& segment(int process) { return (*segments_)[static_cast<size_t>(process)]; }
-  Bell& bell(Side side) { return segment(rank_).bell(path_, side == Side::kOut); }
+  void sound(int process, bool out, bool now) {
+    Bell& theirs = segment(process).bell(path_, out);
+    if (!theirs.add(now)) return;
+    if (waker_ && !out) return waker_(process);
+    theirs.wake();
+  }
 
   // Each of those who are awaited rings at least once: nothing of them was there when the ticket's reads were tried.
   static uint32_t rings_wanted(std::span<const Want> wants) {
@@ -112,11 +127,94 @@ class ShmLanes final : public Lanes {
   const int rank_;
   const Path path_;
   const Duration spin_;
+  std::function<void(int process)> waker_;
   std::atomic<bool> stopped_{false};
   std::vector<uint64_t> written_, read_;  // our own positions, by process
 };
 
+class MixedLanes final : public Lanes {
+ public:
+  MixedLanes(std::unique_ptr<ShmLanes> near, std::unique_ptr<Lanes> far, std::vector<int> sockets)
+      : near_(std::move(near)), far_(std::move(far)), sockets_(std::move(sockets)), heard_(sockets_.size()) {
+    near_->set_waker([this](int process) {
+      const char knock = 1;
+      // When not even a byte finds room, enough of them wait there to wake it.
+      if (::send(sockets_[static_cast<size_t>(process)], &knock, 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) return;
+    });
+  }
+
+  Result<size_t> write_some(int process, std::span<const std::byte> bytes) override {
+    return near_->is_near(process) ? near_->write_some(process, bytes) : far_->write_some(process, bytes);
+  }
+  Result<size_t> read_some(int process, std::span<std::byte> into) override {
+    return near_->is_near(process) ? near_->read_some(process, into) : far_->read_some(process, into);
+  }
+  uint32_t ticket(Side side) override { return near_->ticket(side); }
+
+  void wait(Side side, uint32_t seen, std::span<const Want> wants, Until what, TimePoint until) override {
+    if (side == Side::kIn) return wait_in(seen, wants, what, until);
+    // A sender waits for one process.
+    for (size_t p = 0; p < wants.size(); ++p) {
+      if (!wants[p].write) continue;
+      Lanes& lanes = near_->is_near(static_cast<int>(p)) ? static_cast<Lanes&>(*near_) : *far_;
+      return lanes.wait(side, seen, wants, what, until);
+    }
+  }
+
+  void nudge() override {
+    near_->nudge();
+    far_->nudge();
+  }
+  void stop() override {
+    near_->stop();
+    far_->stop();
+  }
+
+ private:
+  void wait_in(uint32_t seen, std::span<const Want> wants, Until what, TimePoint until) {
+    uint32_t near_reads = 0;
+    bool near_write = false;
+    for (size_t p = 0; p < wants.size(); ++p) {
+      heard_[p] = wants[p];
+      if (sockets_[p] < 0 || !near_->is_near(static_cast<int>(p))) continue;
+      heard_[p] = {.read = true, .write = false};
+      near_reads += wants[p].read ? 1 : 0;
+      near_write = near_write || wants[p].write;
+    }
+    Bell& bell = near_->bell(Side::kIn);
+    bell.begin_wait(seen + (what == Until::kAllReads && !near_write ? std::max(near_reads, 1U) : 1));
+    if (bell.rings.load() == seen) {
+      far_->wait(Side::kIn, 0, heard_, what, until);
+      take_knocks();
+    }
+    bell.end_wait();
+  }
+
+  void take_knocks() {
+    char knocks[64];
+    for (size_t p = 0; p < sockets_.size(); ++p) {
+      if (sockets_[p] < 0 || !near_->is_near(static_cast<int>(p))) continue;
+      while (::recv(sockets_[p], knocks, sizeof(knocks), MSG_DONTWAIT) == static_cast<ssize_t>(sizeof(knocks))) {
+      }
+    }
+  }
+
+  const std::unique_ptr<ShmLanes> near_;
+  const std::unique_ptr<Lanes> far_;
+  const std::vector<int> sockets_;  // owned by far_
+  std::vector<Want> heard_;
+};
+
 }  // namespace
+
+Result<std::unique_ptr<Lanes>> make_mixed_lanes(Segments segments, int rank, Path path,
+                                                std::vector<Descriptor> sockets) {
+  std::vector<int> numbers;
+  for (const auto& socket : sockets) numbers.push_back(socket.get());
+  BATON_TRY_ASSIGN(auto far, make_net_lanes(std::move(sockets)));
+  auto near = std::make_unique<ShmLanes>(std::move(segments), rank, path, Duration::zero());
+  return std::make_unique<MixedLanes>(std::move(near), std::move(far), std::move(numbers));
+}
 
 std::unique_ptr<Lanes> make_shm_lanes(Segments segments, int rank, Path path, Duration spin) {
   return std::make_unique<ShmLanes>(std::move(segments), rank, path, spin);

@@ -16,6 +16,12 @@ namespace baton::parallel {
 using Segments = std::shared_ptr<std::vector<Segment>>;
 std::unique_ptr<Lanes> make_shm_lanes(Segments segments, int rank, Path path, Duration spin);
 
+// For processes of several hosts: memory with those whose segment is mapped, sockets with the others. Who is to be
+// woken by one of its own host gets a byte on the socket between the two, so that it sleeps in one place: all members
+// of a mesh must be of this kind, or none. sockets: of that path, to all.
+Result<std::unique_ptr<Lanes>> make_mixed_lanes(Segments segments, int rank, Path path,
+                                                std::vector<Descriptor> sockets);
+
 // Ring size for `processes` of them within `bytes` a path.
 uint64_t ring_bytes_for(int processes, uint64_t bytes);
 
