@@ -345,7 +345,6 @@ Result<std::unique_ptr<Model>> DeepseekModel::load(const weights::Checkpoint& ch
   model->isa_ = options.isa;
   model->share_ = share;
   model->set_shapes();
-  if (config.rope.rope_dim != 0) model->rope_ = rope_table(config.rope, config.max_positions);
   BATON_TRY(Loader(checkpoint, model->config_, std::move(names), model->share_, options, pool).fill(*model));
   return model;
 }

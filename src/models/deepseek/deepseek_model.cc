@@ -101,6 +101,7 @@ Result<void> DeepseekModel::prepare(int max_rows, int max_logit_rows, int thread
   BATON_TRY_ASSIGN(scratch->normed, TeamRows::allocate(group, max_rows, config_.hidden));
   BATON_TRY_ASSIGN(scratch->logit_rows, TeamRows::allocate(group, max_logit_rows, config_.hidden));
   BATON_TRY(prepare_layers(*scratch));
+  BATON_TRY_ASSIGN(rope_, team_rope_table(group, config_.rope, config_.max_positions));
   scratch_ = std::move(scratch);
   return {};
 }
@@ -243,7 +244,7 @@ void DeepseekModel::attention(int index, Step& step, float* out) {
   MlaStep mla{.config = config_.mla,
               .heads = share_.heads(config_.mla.heads),
               .positions = step.batch.positions.data(),
-              .cos_sin = rope_.data(),
+              .cos_sin = rope_ ? rope_->as<float>() : nullptr,
               .slices = step.batch.slices,
               .cache = cache.tokens(layer.latent_entry),
               .indexer_role = role,

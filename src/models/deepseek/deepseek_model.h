@@ -86,8 +86,8 @@ class DeepseekModel : public Model {
   std::optional<AttnResWeights> final_residual_;
   std::vector<Layer> layers_;  // of the stage
   KdaLayerShape kda_shape_;
-  MoeShape moe_shape_;       // its activation is every feed-forward block's
-  std::vector<float> rope_;  // rope_table; empty without rotary positions
+  MoeShape moe_shape_;                    // its activation is every feed-forward block's
+  std::shared_ptr<tensor::Buffer> rope_;  // rope_table, of the team; null without rotary positions
   std::string fingerprint_;
   int64_t weight_bytes_ = 0;
   std::unique_ptr<Scratch> scratch_;

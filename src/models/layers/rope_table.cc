@@ -68,4 +68,14 @@ std::vector<float> rope_table(const RopeSpec& spec, int64_t max_positions) {
   return table;
 }
 
+Result<std::shared_ptr<tensor::Buffer>> team_rope_table(parallel::Group group, const RopeSpec& spec,
+                                                        int64_t max_positions) {
+  std::shared_ptr<tensor::Buffer> table;
+  if (spec.rope_dim == 0) return table;
+  BATON_TRY_ASSIGN(table, group.share(static_cast<size_t>(max_positions * spec.rope_dim) * sizeof(float)));
+  if (group.rank() == 0) std::ranges::copy(rope_table(spec, max_positions), table->as<float>());
+  group.barrier();
+  return table;
+}
+
 }  // namespace baton::models

@@ -2,8 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
+
+#include "base/status.h"
+#include "parallel/group.h"
+#include "tensor/buffer.h"
 
 namespace baton::models {
 
@@ -46,5 +51,8 @@ struct RopeSpec {
 std::vector<double> rope_frequencies(const RopeSpec& spec);
 // [max_positions, rope_dim]: cosines of the pairs, then sines.
 std::vector<float> rope_table(const RopeSpec& spec, int64_t max_positions);
+// The same once for all ranks of a team, which make the same call; null without rotary dimensions.
+Result<std::shared_ptr<tensor::Buffer>> team_rope_table(parallel::Group group, const RopeSpec& spec,
+                                                        int64_t max_positions);
 
 }  // namespace baton::models

@@ -104,7 +104,6 @@ Result<std::unique_ptr<Model>> LlamaModel::load(const weights::Checkpoint& check
   if (options.max_positions > 0) config.max_positions = options.max_positions;
   model->config_ = config;
   model->isa_ = options.isa;
-  model->rope_ = rope_table(config.rope, config.max_positions);
   model->share_ = share;
   model->heads_ = {.query = share.heads(config.attention.heads), .kv = {}};
   // The KV heads that serve the query heads of all ranks among which the context is spread.

@@ -41,6 +41,7 @@ Result<void> LlamaModel::prepare(int max_rows, int max_logit_rows, int threads) 
   BATON_TRY_ASSIGN(scratch.attention,
                    GqaScratch::allocate(config_.attention, heads_, max_rows, threads, group, share_.place()));
   BATON_TRY_ASSIGN(scratch.mlp, MlpScratch::allocate(max_rows, config_.intermediate, group));
+  BATON_TRY_ASSIGN(rope_, team_rope_table(group, config_.rope, config_.max_positions));
   scratch_ = std::move(scratch);
   return {};
 }
@@ -114,7 +115,7 @@ void LlamaModel::forward(const ForwardBatch& batch, float* logits, ComputePool& 
                 {.shape = config_.attention,
                  .heads = heads_,
                  .positions = batch.positions.data(),
-                 .cos_sin = rope_.data(),
+                 .cos_sin = rope_->as<float>(),
                  .slices = batch.slices,
                  .cache = batch.cache.keys_values(static_cast<int>(i)),
                  .isa = isa_},

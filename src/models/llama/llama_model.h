@@ -65,8 +65,8 @@ class LlamaModel : public Model {
   std::optional<Linear> embedding_;  // by vocabulary; absent: the head's matrix
   Linear lm_head_;                   // on the last stage
   std::vector<float> final_norm_;
-  std::vector<Layer> layers_;  // of the stage
-  std::vector<float> rope_;    // rope_table
+  std::vector<Layer> layers_;             // of the stage
+  std::shared_ptr<tensor::Buffer> rope_;  // rope_table, of the team
   std::string fingerprint_;
   int64_t weight_bytes_ = 0;
   Scratch scratch_;
