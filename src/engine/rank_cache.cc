@@ -25,7 +25,8 @@ kv::RankCache rank_cache(const CacheShape& shape, const models::CacheNeeds& need
           .state_parts = parts_of(needs.state_parts, shape.layout.states),
           .context_rank = place.context_rank(),
           .name = place.text(),
-          .grid = {.pp = place.sizes.pp, .pcp = place.sizes.pcp, .tp = place.sizes.tp, .dcp = place.sizes.dcp}};
+          .grid = {.pp = place.sizes.pp, .pcp = place.sizes.pcp, .tp = place.sizes.tp, .dcp = place.sizes.dcp},
+          .stage = place.stage};
 }
 
 }  // namespace baton::engine

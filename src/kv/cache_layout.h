@@ -41,6 +41,7 @@ struct RankCache {
   int context_rank = 0;
   std::string name;     // "pp0 pcp1 tp3": for messages
   wire::GridDesc grid;  // that it is a rank of; `processes` is not set here
+  int stage = 0;        // of the pipeline
 };
 
 }  // namespace baton::kv

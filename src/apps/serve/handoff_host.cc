@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "apps/serve/metaserver_client.h"
+#include "base/log.h"
 #include "kv/rank_arenas.h"
 #include "transfer/layerwise_connector.h"
 #include "transfer/pull_connector.h"
@@ -47,6 +48,9 @@ Result<transfer::PullConnectorOptions> connector_options(const HandoffHostOption
   BATON_TRY(check_own_claims(config, made.grid));
   made.host = config.host;
   made.port = config.port;
+  // The processes after the first: kv_port and what its stages' ranks would take are not theirs.
+  if (made.port != 0) made.port += request.ranks[0].stage * made.grid.pcp * made.grid.tp;
+  if (made.port > 65535) made.port = 0;
   made.lease = seconds_of(config.lease_s);
   BATON_TRY_ASSIGN(made.transport, transport_mode(config.transport));
   made.secret = config.secret;
@@ -67,7 +71,15 @@ class HandoffHost final : public engine::KvHost {
     if (config.connector == "MooncakeLayerwiseConnector") return connect_layerwise(config.role, options);
     if (config.role == KvRole::kProducer || config.role == KvRole::kBoth) {
       options.peer_claim = config.decode_claim;
-      BATON_TRY_ASSIGN(producer_, transfer::make_kv_producer(options, arena_));
+      auto made = transfer::make_kv_producer(options, arena_);
+      // Peers hear of this port from the engine's first process, so that any will do.
+      const bool named = options.ranks[0].stage == 0;
+      if (!made && made.error().code() == Code::kAlreadyExists && !named) {
+        log_info("kv_port={} taken, another one is used", options.port);
+        options.port = 0;
+        made = transfer::make_kv_producer(options, arena_);
+      }
+      BATON_TRY_ASSIGN(producer_, std::move(made));
     }
     if (config.role == KvRole::kConsumer || config.role == KvRole::kBoth) {
       options.peer_claim = config.prefill_claim;
