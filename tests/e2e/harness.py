@@ -132,9 +132,9 @@ def post(port, path, body, **kwargs):
     return request(port, "POST", path, body, **kwargs)
 
 
-def stream(port, path, body, timeout=60, headers=None):
+def stream(port, path, body, timeout=60, headers=None, host="127.0.0.1"):
     """The data of every event of a streamed answer, [DONE] included; JSON where it is JSON."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+    connection = http.client.HTTPConnection(host, port, timeout=timeout)
     try:
         connection.request("POST", path, json.dumps({**body, "stream": True}),
                            {"Content-Type": "application/json", **(headers or {})})

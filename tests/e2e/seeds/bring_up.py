@@ -2,6 +2,7 @@
 
 Everything a node starts (launcher, bash, engines) is in its group, so that nothing outlives the run.
 """
+import contextlib
 import json
 import os
 import pathlib
@@ -19,7 +20,7 @@ sys.path.insert(0, str(HERE.parent))
 import harness  # noqa: E402
 
 STOP_SECONDS = 30
-TROUBLE = re.compile(r"can't start|error|Error|refused|not in this version|fatal|Traceback|No such file", re.I)
+TROUBLE = re.compile(r"(^|\] |\| )E \d\d-\d\d |\berror:|can't start|Traceback|No such file|terminate called|Sanitizer")
 
 
 class NotUp(Exception):
@@ -53,10 +54,10 @@ def make_bin(folder, shim):
 class Group:
     """One node or the proxy: a process with a group of its own, its output in a file."""
 
-    def __init__(self, name, words, folder, environment, prefix=()):
+    def __init__(self, name, words, folder, environment):
         self.name, self.log_path = name, pathlib.Path(folder) / f"{name}.log"
         self.log = open(self.log_path, "wb")
-        self.popen = subprocess.Popen([*prefix, *words], cwd=folder, env=environment, stdout=self.log,
+        self.popen = subprocess.Popen(words, cwd=folder, env=environment, stdout=self.log,
                                       stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True)
 
     def ended(self):
@@ -120,8 +121,9 @@ def proportional_bytes(pid):
 class Running:
     """A deployment that was started. `close` is always to be called."""
 
-    def __init__(self, plan, folder, edits_of, shim, start_seconds):
+    def __init__(self, plan, folder, edits_of, shim, start_seconds, network=None):
         self.plan, self.folder, self.start_seconds = plan, pathlib.Path(folder), start_seconds
+        self.network = network  # of namespaces, by address; None: everything on this host
         self.groups, self.started_s = [], 0.0
         self.bin, self.vllm = make_bin(self.folder / "bin", shim)
         self.shim = shim
@@ -137,8 +139,8 @@ class Running:
         for node in self.plan.nodes:
             self.start_node(node)
         for node in self.plan.nodes:
-            for port in node.endpoints:
-                self.wait_ready(port, begin)
+            for endpoint in node.endpoints:
+                self.wait_ready(endpoint, begin)
         if self.plan.proxy:
             self.start_proxy(begin)
         self.started_s = time.monotonic() - begin
@@ -152,15 +154,20 @@ class Running:
         if node.command:
             words = node.command
             self.place(folder / "launch_online_dp.py")
-        self.groups.append(Group(node.name, words, folder, self.environment(self.edits_of(node))))
+        self.start_group(node.host, node.name, words, folder, self.environment(self.edits_of(node)))
+
+    def start_group(self, host, *arguments):
+        place = self.network.at(host).inside() if self.network else contextlib.nullcontext()
+        with place:
+            self.groups.append(Group(*arguments))
 
     def start_proxy(self, begin):
         folder = self.folder / "proxy"
         folder.mkdir(parents=True, exist_ok=True)
         program = pathlib.Path(self.plan.proxy[1])
         self.place(program if program.is_absolute() else folder / program)
-        self.groups.append(Group("proxy", self.plan.proxy, folder, self.environment({})))
-        self.wait_ready(self.plan.proxy_port, begin, "/healthcheck")
+        self.start_group(self.plan.proxy_host, "proxy", self.plan.proxy, folder, self.environment({}))
+        self.wait_ready(self.plan.entrance, begin, "/healthcheck")
 
     def place(self, path):
         """The shim's program of that name, where the documents' command looks for it."""
@@ -170,19 +177,20 @@ class Running:
         if not path.exists():
             shutil.copy(self.shim / path.name, path)
 
-    def wait_ready(self, port, begin, path="/health"):
+    def wait_ready(self, endpoint, begin, path="/health"):
+        host, port = endpoint
         while time.monotonic() < begin + self.start_seconds:
             for group in self.groups:
                 if group.ended():
                     raise NotUp(f"{group.name} ended with {group.popen.returncode}:\n{group.trouble()}")
             try:
-                if harness.request(port, "GET", path, timeout=5)[0] == 200:
+                if harness.request(port, "GET", path, timeout=5, host=host)[0] == 200:
                     return
             except OSError:
                 pass
             time.sleep(0.1)
         told = "\n".join(f"{group.name}: {group.trouble(2)}" for group in self.groups[:4])
-        raise NotUp(f"port {port} does not answer within {self.start_seconds:.0f} s:\n{told}")
+        raise NotUp(f"{host}:{port} does not answer within {self.start_seconds:.0f} s:\n{told}")
 
     def check_alive(self):
         for group in self.groups:

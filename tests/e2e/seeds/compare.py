@@ -73,21 +73,22 @@ def streamed_answer(events):
     return {"ids": ids, "logprobs": logprobs, "end": end, "usage": counts(usage)}
 
 
-def ask(port, path, body, timeout):
+def ask(endpoint, path, body, timeout):
+    host, port = endpoint
     if body.get("stream"):
-        return streamed_answer(harness.stream(port, path, body, timeout=timeout))
-    status, answer, _ = harness.post(port, path, body, timeout=timeout)
+        return streamed_answer(harness.stream(port, path, body, timeout=timeout, host=host))
+    status, answer, _ = harness.post(port, path, body, timeout=timeout, host=host)
     if status != 200:
         raise AssertionError(f"status {status}: {json.dumps(answer)[:400]}")
     return whole_answer(answer)
 
 
-def answers(port, requests, timeout, at_once):
+def answers(endpoint, requests, timeout, at_once):
     """{name: answer, or the error as text}."""
     def one(request):
         name, path, body = request
         try:
-            return name, ask(port, path, body, timeout)
+            return name, ask(endpoint, path, body, timeout)
         except Exception as error:  # whatever went wrong is this request's result
             return name, f"{type(error).__name__}: {error}"
 

@@ -28,8 +28,8 @@ PULL, CONTEXT, SINGLE = ("little-deepseek-r1_w8a8_mtp-pull", "little-kimi-k3.1-p
                          "little-kimi-k2.6-w4a8-single")
 
 
-def filled(name, flatten=False):
-    return fill.Filler(deployment(name), fill.Ports(), "/work", flatten=flatten).fill()
+def filled(name, flatten=False, placing=None):
+    return fill.Filler(deployment(name), placing or fill.OneHost(fill.Ports()), "/work", flatten=flatten).fill()
 
 
 class ShellText(unittest.TestCase):
@@ -118,7 +118,8 @@ class Filling(unittest.TestCase):
         endpoints = [port for node in plan.nodes for port in node.endpoints]
         self.assertEqual(len(set(endpoints)), 8)
         options = shell_text.options_of(plan.proxy)
-        self.assertEqual(options["--prefiller-ports"] + options["--decoder-ports"], [str(port) for port in endpoints])
+        self.assertEqual(options["--prefiller-ports"] + options["--decoder-ports"],
+                         [str(port) for _, port in endpoints])
         self.assertEqual(options["--decoder-hosts"], ["127.0.0.1"] * 4)
         kv = sorted(node.kv_port for node in plan.nodes)
         self.assertTrue(all(b - a >= fill.KV_PORTS for a, b in zip(kv, kv[1:])))
@@ -161,13 +162,27 @@ class Filling(unittest.TestCase):
         plan = deployment(PULL)
         plan.proxy.options["--decoder-hosts"][0] = "10.1.xx.9"
         with self.assertRaisesRegex(ValueError, "10.1.xx.9, which no script has"):
-            fill.Filler(plan, fill.Ports(), "/work").fill()
+            fill.Filler(plan, fill.OneHost(fill.Ports()), "/work").fill()
+
+    def test_on_hosts_of_their_own_ports_are_the_documents(self):
+        plan = filled(PULL, placing=fill.OwnHosts())
+        self.assertEqual([node.host for node in plan.nodes], [f"192.0.0.{i}" for i in (1, 2, 3, 4)])
+        self.assertEqual([node.endpoints[-1][1] for node in plan.nodes], [7101] * 4)
+        self.assertEqual([node.kv_port for node in plan.nodes], [36000, 36100, 36200, 36200])
+        was, now = deployment(PULL), shell_text.options_of(plan.proxy)
+        for name in ("--port", "--prefiller-ports", "--decoder-ports"):
+            self.assertEqual(now[name], was.proxy.options[name])
+        self.assertEqual(now["--decoder-hosts"], ["192.0.0.3"] * 2 + ["192.0.0.4"] * 2)
+        for node, launch in zip(plan.nodes, was.launches):
+            changed = [(a, b) for a, b in zip(fill.words_of(launch.text), node.command) if a != b]
+            self.assertEqual(len(changed), 1)  # the address, whose middle the document leaves open
+        self.assertEqual(filled(CONTEXT, placing=fill.OwnHosts()).entrance, ("192.0.0.1", 1999))
 
 
 class Lowering(unittest.TestCase):
     def edits(self, name, flatten=False, at=0):
         node = filled(name, flatten).nodes[at]
-        return node, lowering.edits(node, "/small", lowering.checkpoint_of(node.script.model), flatten)
+        return node, lowering.edits(node, "/small", lowering.checkpoint_of(node.script.model), flatten, True)
 
     def test_the_command_is_the_documents_but_for_what_is_told(self):
         node, edits = self.edits(PULL)
@@ -178,9 +193,14 @@ class Lowering(unittest.TestCase):
         self.assertEqual(set(was) - set(now), {"--speculative-config"})
         self.assertEqual(set(now) - set(was), {"--kv-cache-memory-bytes"})
         changed = {name for name in set(was) & set(now) if was[name] != now[name] and name}
-        self.assertEqual(changed, {"--kv-transfer-config"})
-        self.assertEqual(json.loads(now["--kv-transfer-config"][0])["kv_port"], str(node.kv_port))
+        self.assertEqual(changed, set())
+        self.assertIn(f'"kv_port": "{node.kv_port}"', node.text)
         self.assertEqual(len(notes), 1)
+
+    def test_json_is_changed_member_by_member(self):
+        edits = {"json": {"--c": {"a": {"x": 2}, "b": "3"}}}
+        words, _ = vllm_edit.edited(["serve", "m", "--c", '{"a": {"x": 1, "y": 1}, "b": "1", "d": 4}'], edits)
+        self.assertEqual(json.loads(words[3]), {"a": {"x": 2, "y": 1}, "b": "3", "d": 4})
 
     def test_flattened_no_parallel_option_is_left(self):
         node, edits = self.edits(CONTEXT, flatten=True)
@@ -241,23 +261,33 @@ class Comparing(unittest.TestCase):
 
 
 class Ranks(unittest.TestCase):
-    METRICS = ('baton:rank_kv_blocks_used{model_name="m",rank="0"} 2\n'
-               'baton:rank_kv_blocks_used{model_name="m",rank="1"} %d\n')
+    """Prefill has two stages of two ranks, a decode engine two ranks."""
 
-    def watch(self, second):
-        plan = filled(CONTEXT)
-        watch = ranks.Watch(plan)
-        for node in plan.nodes:
-            for port in node.endpoints:
-                for rank, blocks in ranks.held_by_rank(self.METRICS % second).items():
-                    watch.most[((node.name, port), rank)] = blocks
+    def verdict(self, *grown):
+        """`grown`: of the ranks of prefill and the first decode engine."""
+        plan, tokens = filled(CONTEXT), {}
+
+        def read(endpoint):
+            return "".join(f'baton:rank_kv_tokens_total{{engine="0",rank="r{i}"}} {value}\n'
+                           for i, value in enumerate(tokens.get(endpoint, [])))
+
+        prefill, decode = plan.nodes[0].endpoints[0], plan.nodes[2].endpoints[0]
+        tokens.update({prefill: [5.0] * 4, decode: [7.0] * 2})
+        with ranks.Watch(plan, read) as watch:
+            tokens[prefill] = [5.0 + x for x in grown[:4]]
+            tokens[decode] = [7.0 + x for x in grown[4:]]
         return watch.verdict()
 
     def test_a_rank_without_kv_is_found(self):
-        self.assertEqual(self.watch(1)[0], True)
-        ok, told = self.watch(0)
+        self.assertEqual(self.verdict(1, 1, 2, 2, 3, 3)[0], True)
+        ok, told = self.verdict(1, 1, 2, 0, 3, 3)
         self.assertFalse(ok)
-        self.assertIn("1 ranks held KV of the long prompt, of 2", told)
+        self.assertIn("prefill: 3 of 4 ranks took KV", told)
+
+    def test_ranks_that_the_metrics_do_not_name_are_missed(self):
+        ok, told = self.verdict(1, 1, 2, 2, 3)
+        self.assertFalse(ok)
+        self.assertIn("decode: 1 of 2 ranks", told)
 
 
 class CommandLine(unittest.TestCase):

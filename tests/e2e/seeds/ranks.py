@@ -1,18 +1,16 @@
-"""What the engines' metrics say of a run: who answered, and which ranks held KV while a long prompt was served."""
+"""What the engines' metrics say of a run: who answered, and which ranks took KV while a long prompt was served."""
 import re
-import threading
 
 import harness
 
-HELD = re.compile(r'^baton:rank_kv_blocks_used\{([^}]*)\}\s+([0-9.eE+-]+)$', re.M)
-RANK = re.compile(r'rank="([^"]*)"')
+TAKEN = re.compile(r'^baton:rank_kv_tokens_total\{([^}]*)\}\s+([0-9.eE+-]+)$', re.M)
+RANK = re.compile(r'(?:^|,)rank="([^"]*)"')
 ANSWERED = re.compile(r"^vllm:request_success_total(?:\{[^}]*\})?\s+([0-9.eE+-]+)$", re.M)
-PERIOD_S = 0.2
 
 
-def metrics(port):
+def metrics(endpoint):
     try:
-        status, text, _ = harness.request(port, "GET", "/metrics", timeout=10)
+        status, text, _ = harness.request(endpoint[1], "GET", "/metrics", timeout=10, host=endpoint[0])
         return text if status == 200 and isinstance(text, str) else ""
     except OSError:
         return ""
@@ -22,65 +20,48 @@ def reached(plan):
     """How many engines of each role have answered a request."""
     told = []
     for role in ("single", "prefill", "decode"):
-        endpoints = [port for node in plan.of(role) for port in node.endpoints]
+        endpoints = [endpoint for node in plan.of(role) for endpoint in node.endpoints]
         if endpoints:
-            busy = sum(1 for port in endpoints if sum(map(float, ANSWERED.findall(metrics(port)))) > 0)
+            busy = sum(1 for endpoint in endpoints if sum(map(float, ANSWERED.findall(metrics(endpoint)))) > 0)
             told.append(f"{busy} of {len(endpoints)} {role} engines answered")
     return "; ".join(told)
 
 
-def held_by_rank(text):
-    """{rank label: blocks} of one engine's metrics."""
-    return {RANK.search(labels)[1]: float(value) for labels, value in HELD.findall(text) if RANK.search(labels)}
+def taken_by_rank(text):
+    """{rank label: tokens} of one engine's metrics."""
+    return {RANK.search(labels)[1]: float(value) for labels, value in TAKEN.findall(text) if RANK.search(labels)}
 
 
 class Watch:
-    """Reads every engine's ranks while a request runs, and keeps the most that each rank held."""
+    """Around a long request: how many tokens' KV each rank of each engine took meanwhile."""
 
-    def __init__(self, plan):
-        self.ports = {(node.name, port): port for node in plan.nodes for port in node.endpoints}
-        self.context = {node.name: node.script.size("pcp") * node.script.size("dcp") for node in plan.nodes}
-        self.most = {}
-        self.done = threading.Event()
-        self.thread = threading.Thread(target=self.watch, daemon=True)
+    def __init__(self, plan, read=metrics):
+        self.read = read
+        self.engines = [(node.script, endpoint) for node in plan.nodes for endpoint in node.endpoints]
+        self.before, self.grown = {}, {}
 
     def __enter__(self):
-        self.thread.start()
+        self.before = {endpoint: taken_by_rank(self.read(endpoint)) for _, endpoint in self.engines}
         return self
 
     def __exit__(self, *_):
-        self.done.set()
-        self.thread.join()
-        self.look()
-
-    def watch(self):
-        while not self.done.wait(PERIOD_S):
-            self.look()
-
-    def look(self):
-        for who, port in self.ports.items():
-            for rank, blocks in held_by_rank(metrics(port)).items():
-                key = (who, rank)
-                self.most[key] = max(self.most.get(key, 0), blocks)
+        for _, endpoint in self.engines:
+            now = taken_by_rank(self.read(endpoint))
+            self.grown[endpoint] = {rank: now[rank] - self.before[endpoint].get(rank, 0) for rank in now}
 
     def verdict(self):
-        """(whether every rank of the engines that served held KV, what to say). Of each role with context ranks one
-        engine served the prompt; all ranks of that one must have held some of it."""
-        by_engine = {}
-        for (who, rank), blocks in self.most.items():
-            by_engine.setdefault(who, {})[rank] = blocks
+        """(whether every rank of the engines that served it took KV, what to say). In each role whose ranks split the
+        context one engine served the prompt: all ranks of that one must have taken some of it."""
         told, ok = [], True
         for role in ("prefill", "decode", "single"):
-            engines = {who: held for who, held in by_engine.items()
-                       if who[0].startswith(role) and self.context[who[0]] > 1}
-            if not any(name.startswith(role) and self.context[name] > 1 for name in self.context):
+            split = [(script, endpoint) for script, endpoint in self.engines
+                     if script.role == role and script.size("pcp") * script.size("dcp") > 1]
+            if not split:
                 continue
-            whole = [held for held in engines.values() if held and all(blocks > 0 for blocks in held.values())]
-            if whole:
-                told.append(f"{role}: all {max(map(len, whole))} ranks held KV of the long prompt")
-            else:
-                ok = False
-                some = max((sum(1 for b in held.values() if b > 0) for held in engines.values()), default=0)
-                told.append(f"{role}: {some} ranks held KV of the long prompt, "
-                            f"of {max(map(len, engines.values()), default=0)} that the metric names")
+            counts = [(sum(1 for tokens in self.grown[endpoint].values() if tokens > 0), len(self.grown[endpoint]),
+                       script.size("tp") * script.size("pp") * script.size("pcp")) for script, endpoint in split]
+            took, named, expected = max(counts)
+            whole = took == named == expected
+            ok = ok and whole
+            told.append(f"{role}: {'all ' if whole else ''}{took} of {expected} ranks took KV of the long prompt")
         return ok, "; ".join(told)

@@ -5,10 +5,12 @@ compares what each answers with a one-rank engine of the same checkpoint: token 
   run.py --docs FOLDER                    all of them, one after another
   run.py --docs FOLDER --only NAME        those whose name holds NAME
   run.py --docs FOLDER --flatten          every engine one rank: quick, everything else as written
+  run.py --docs FOLDER --netns            a network namespace for each machine: the documents' addresses and ports
 
 Exit status: 0 if every deployment that was brought up answered as it should, 1 otherwise, 2 for a wrong command line.
 """
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -17,7 +19,7 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "netns")]
 import bring_up  # noqa: E402
 import checkpoints  # noqa: E402
 import compare  # noqa: E402
@@ -25,6 +27,7 @@ import documents  # noqa: E402
 import fill  # noqa: E402
 import harness  # noqa: E402
 import lowering  # noqa: E402
+import namespaces  # noqa: E402
 import ranks  # noqa: E402
 
 LAYOUT = ("dp", "tp", "pp", "pcp", "dcp", "nnodes")
@@ -32,6 +35,11 @@ LAYOUT = ("dp", "tp", "pp", "pcp", "dcp", "nnodes")
 
 def layout_of(script):
     return " ".join(f"{short}{script.size(short)}" for short in LAYOUT if script.size(short) > 1) or "one rank"
+
+
+def engines_of(node):
+    """Replicas that the node runs: behind one port where one server fronts them all."""
+    return node.engines if node.script.by_launcher else node.script.size("dp")
 
 
 def print_list(found):
@@ -85,34 +93,54 @@ class Runner:
         model = checkpoints.make(checkpoint, self.checkpoint_root)
         folder = self.work / deployment.name
         folder.mkdir(parents=True, exist_ok=True)
-        plan = fill.Filler(deployment, self.ports, folder, flatten=self.options.flatten).fill()
+        placing = fill.OwnHosts() if self.options.netns else fill.OneHost(self.ports)
+        plan = fill.Filler(deployment, placing, folder, flatten=self.options.flatten).fill()
         self.tell(deployment, plan, model, checkpoint)
         long_prompt = not self.options.flatten and any(s.size("pcp") * s.size("dcp") > 1 for s in deployment.scripts)
         asked = compare.requests_for(script.one("--served-model-name"), sum(
             node.engines for node in plan.of("decode") or plan.of("single")), long_prompt)
         wanted = self.reference(script, model, checkpoint, asked, folder)
         row["notes"] += plan.notes
-        row["ranks"] = sum(1 if self.options.flatten else lowering.ranks_of(node.script) * node.engines
+        row["ranks"] = sum(1 if self.options.flatten else lowering.ranks_of(node.script) * engines_of(node)
                            if node.script.size("nnodes") == 1 else
                            lowering.ranks_of(node.script) // node.script.size("nnodes") for node in plan.nodes)
-        running = bring_up.Running(plan, folder, lambda node: lowering.edits(
-            node, model, checkpoint, self.options.flatten), self.shim, self.options.start_seconds)
-        try:
-            running.start()
-            self.serve(running, asked, wanted, long_prompt, row)
-            if self.options.keep:
-                self.keep(running)
-        finally:
-            late = running.close()
+        with self.hosts_of(plan) as network:
+            running = bring_up.Running(plan, folder, lambda node: self.edits(node, model, checkpoint), self.shim,
+                                       self.options.start_seconds, network)
+            try:
+                running.start()
+                self.serve(running, asked, wanted, long_prompt, row)
+                if self.options.keep:
+                    self.keep(running)
+            finally:
+                late = running.close()
         if late:
             row["state"] = "failed"
             row["notes"].append(late)
+
+    def edits(self, node, model, checkpoint):
+        return lowering.edits(node, model, checkpoint, self.options.flatten, not self.options.netns)
+
+    @contextlib.contextmanager
+    def hosts_of(self, plan):
+        """With --netns a namespace for each machine, and this process at one of its own beside them."""
+        if not self.options.netns:
+            yield None
+            return
+        addresses = list(dict.fromkeys(node.host for node in plan.nodes))
+        client = addresses[0].rpartition(".")[0] + ".250"
+        network = namespaces.Network(**{f"n{i}": address for i, address in enumerate([*addresses, client])})
+        try:
+            with network.at(client).inside():
+                yield network
+        finally:
+            network.close()
 
     def tell(self, deployment, plan, model, checkpoint):
         print(f"\n== {deployment.name}: logs in {self.work / deployment.name}", flush=True)
         told = []
         for node in plan.nodes:
-            made = lowering.edits(node, model, checkpoint, self.options.flatten)
+            made = self.edits(node, model, checkpoint)
             told += [(node.script.role, line) for line in lowering.told(node.script, made) + node.notes]
         for role, line in dict.fromkeys(told):
             print(f"  {role}: {line}")
@@ -128,7 +156,7 @@ class Runner:
         group = bring_up.Group("one-rank", [harness.BATON, *words], folder, environment)
         try:
             self.wait_reference(group, port)
-            got = compare.answers(port, asked, self.options.request_seconds, at_once=4)
+            got = compare.answers(("127.0.0.1", port), asked, self.options.request_seconds, at_once=4)
         finally:
             group.signal(bring_up.signal.SIGTERM)
             try:
@@ -154,18 +182,17 @@ class Runner:
 
     def serve(self, running, asked, wanted, long_prompt, row):
         plan = running.plan
-        port = plan.proxy_port or plan.nodes[0].api_port
         row["start_s"], row["processes"] = running.started_s, running.process_count()
         row["memory_mb"] = running.memory_bytes() // 1_000_000
         print(f"  up in {running.started_s:.1f} s: {row['processes']} processes, {row['ranks']} ranks, "
               f"{row['memory_mb']} MB", flush=True)
         begin = time.monotonic()
         short = [request for request in asked if request[0] != "long"]
-        got = compare.answers(port, short, self.options.request_seconds, at_once=min(32, len(short)))
+        got = compare.answers(plan.entrance, short, self.options.request_seconds, at_once=min(32, len(short)))
         held = None
         if long_prompt:
             with ranks.Watch(plan) as watch:
-                got |= compare.answers(port, [r for r in asked if r[0] == "long"], self.options.request_seconds, 1)
+                got |= compare.answers(plan.entrance, [r for r in asked if r[0] == "long"], self.options.request_seconds, 1)
             held = watch
         running.check_alive()
         wrong = compare.differences(wanted, got)
@@ -182,8 +209,8 @@ class Runner:
 
     @staticmethod
     def keep(running):
-        port = running.plan.proxy_port or running.plan.nodes[0].api_port
-        print(f"  keeps serving on port {port}; interrupt to go on", flush=True)
+        host, port = running.plan.entrance
+        print(f"  keeps serving at {host}:{port}; interrupt to go on", flush=True)
         try:
             while True:
                 time.sleep(1)
@@ -210,6 +237,8 @@ def parse_options(words):
     parser.add_argument("--only", action="append", default=[], metavar="NAME",
                         help="Deployments whose name holds this (or is =NAME); may be repeated")
     parser.add_argument("--flatten", action="store_true", help="Every engine one rank; everything else as written")
+    parser.add_argument("--netns", action="store_true",
+                        help="A network namespace for each machine, with the document's addresses and ports")
     parser.add_argument("--keep", action="store_true", help="Keep a deployment serving until interrupted")
     parser.add_argument("--work", help="Folder for logs and filled-in scripts (default: a new one in /tmp)")
     parser.add_argument("--own-checkpoints", action="store_true", help="Make checkpoints under --work, not in the cache")
@@ -227,6 +256,9 @@ def main(words):
     options = parse_options(words)
     if not pathlib.Path(options.docs).is_dir():
         print(f"--docs {options.docs}: no such folder", file=sys.stderr)
+        return 2
+    if options.netns and namespaces.why_not():
+        print(f"--netns: {namespaces.why_not()}", file=sys.stderr)
         return 2
     found = documents.read(options.docs)
     if options.list:

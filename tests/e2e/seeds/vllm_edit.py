@@ -26,6 +26,14 @@ def split_options(words):
     return groups
 
 
+def merged(value, changes):
+    """The JSON object with members replaced, also those of objects within."""
+    for name, change in changes.items():
+        inner = isinstance(change, dict) and isinstance(value.get(name), dict)
+        value = {**value, name: merged(value[name], change) if inner else change}
+    return value
+
+
 def edited(words, edits):
     """(words, notes)."""
     notes = []
@@ -43,7 +51,7 @@ def edited(words, edits):
             notes.append(f"{shlex.join(group)} is {edits['set'][name]}")
             group = [name, edits["set"][name]]
         if name in edits.get("json", {}):
-            group = [name, json.dumps({**json.loads(group[1]), **edits["json"][name]})]
+            group = [name, json.dumps(merged(json.loads(group[1]), edits["json"][name]))]
         kept.extend(group)
     for name, value in edits.get("add", {}).items():
         kept.extend([name, value])
