@@ -29,6 +29,21 @@ void log_size(const EngineConfig& config, KvCounts counts, CacheBytes bytes, con
            gibibytes(counts.slots * bytes.slot));
 }
 
+// Whoever fetches what this engine offers asks every process of it.
+Result<void> introduce_members(transfer::KvProducer& producer, const std::vector<std::string>& words) {
+  std::vector<wire::HandoffAddress> addresses;
+  for (size_t member = 1; member < words.size(); ++member) {
+    if (words[member].empty()) {
+      return fail(Code::kMismatch, "member {} has no --kv-transfer-config of a producer: give all members the same",
+                  member);
+    }
+    BATON_TRY_ASSIGN(auto address, decode_address(words[member]));
+    addresses.push_back(std::move(address));
+  }
+  producer.set_members(std::move(addresses));
+  return {};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Engine>> make_engine(EngineConfig config, std::unique_ptr<models::Model> model,
@@ -77,7 +92,8 @@ Result<std::unique_ptr<Engine>> make_engine(EngineConfig config, std::unique_ptr
       if (auto* producer = parts.host->producer()) {
         parts.producer = std::make_unique<LeaderProducer>(*members, *producer);
       }
-      BATON_TRY(say_ready(*members));
+      BATON_TRY_ASSIGN(const auto words, say_ready(*members));
+      if (parts.producer) BATON_TRY(introduce_members(*parts.host->producer(), words));
     }
     auto scheduling = scheduler_options(config);
     scheduling.depth = parts.executor->depth();

@@ -3,6 +3,7 @@ when one is killed every other says so within seconds and ends with status 1."""
 import json
 import pathlib
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
@@ -11,10 +12,23 @@ import unittest
 import harness
 from harness import BATON, TINY, Process, free_port, post, request
 
-COMMON = ["--host", "127.0.0.1", "--max-model-len", "1024", "--max-num-seqs", "8", "--max-num-batched-tokens", "256",
+COMMON = ["--host", "127.0.0.1", "--max-model-len", "2048", "--max-num-seqs", "8", "--max-num-batched-tokens", "256",
           "--kv-cache-memory-bytes", "64000000", "--no-enable-prefix-caching"]
 PROMPT = "The quick brown fox jumps over the lazy dog. " * 6
 END_SECONDS = 20
+
+
+def free_ports(count):
+    """The first of `count` free ports in a row: each process of an engine takes the port of its first rank."""
+    while True:
+        first = free_port()
+        try:
+            for port in range(first, first + count):
+                with socket.socket() as s:
+                    s.bind(("127.0.0.1", port))
+            return first
+        except (OSError, OverflowError):
+            pass
 
 
 def serve(name, *arguments, model=TINY, port=None):
@@ -22,9 +36,9 @@ def serve(name, *arguments, model=TINY, port=None):
     return Process(name, ["serve", model, "--port", str(port), *COMMON, *arguments], port)
 
 
-def ask(port, seed, max_tokens=24, **more):
+def ask(port, seed, max_tokens=24, long=False, **more):
     status, body, _ = post(port, "/v1/completions", {
-        "prompt": PROMPT[seed:], "max_tokens": max_tokens, "temperature": 1 if seed % 2 else 0, "seed": seed,
+        "prompt": (PROMPT * 10 if long else PROMPT)[seed:], "max_tokens": max_tokens, "temperature": 1 if seed % 2 else 0, "seed": seed,
         "logprobs": 2, "ignore_eos": True, **more})
     if status != 200:
         raise AssertionError(f"{status}: {body}")
@@ -77,6 +91,37 @@ class Topologies(unittest.TestCase):
                    "--data-parallel-rpc-port", str(free_port()), "--enable-expert-parallel"]
         return self.start(*[serve(f"dp{rank}", *meeting, "--data-parallel-rank", str(rank), model=model)
                             for rank in range(count)])
+
+    def hand_over(self, prefill, decode):
+        """What a P of three processes (the flags `prefill`) and a D hand each other, through the proxy."""
+        kv = {"kv_connector": "MooncakeConnectorV1", "kv_port": str(free_ports(8)), "engine_id": "p"}
+        flags = ["--kv-transfer-config", json.dumps({**kv, "kv_role": "kv_producer"}), *prefill]
+        nodes = self.pipeline(3, *flags)
+        kv = {**kv, "kv_role": "kv_consumer", "kv_port": str(free_port()), "engine_id": "d"}
+        (d,) = self.start(serve("d", "--kv-transfer-config", json.dumps(kv), *decode))
+        nodes[0].wait_ready()
+        d.wait_ready()
+        port = free_port()
+        (proxy,) = self.start(Process("proxy", [
+            "proxy", "--host", "127.0.0.1", "--port", str(port), "--prefiller-hosts", "127.0.0.1", "--prefiller-ports",
+            str(nodes[0].port), "--decoder-hosts", "127.0.0.1", "--decoder-ports", str(d.port)], port))
+        proxy.wait_ready("/healthcheck")
+        got = [ask(port, seed, long=True) for seed in range(4)]
+        self.assertEqual(harness.metric(d.port, "baton:last_token_mismatches_total"), 0)
+        self.assertEqual(harness.metric(d.port, "baton:kv_transfer_failures_total"), 0)
+        self.assertGreater(harness.metric(d.port, "vllm:mooncake_bytes_transferred_sum"), 10000)
+        harness.wait_until(lambda: harness.metric(nodes[0].port, "baton:kv_offers_held") == 0, what="P's blocks are free")
+        for process in (proxy, d, *nodes[:1]):
+            self.assertEqual(process.stop(), 0, process.tail())
+        return got
+
+    def test_a_prefill_engine_of_three_processes_hands_over(self):
+        (one,) = self.start(serve("one"))
+        one.wait_ready()
+        expected = [ask(one.port, seed, long=True) for seed in range(4)]
+        for prefill, decode in ((["-tp", "2"], ["-tp", "3"]), ([], []), (["-pcp", "2"], ["-tp", "2", "-dcp", "2"])):
+            with self.subTest(prefill=prefill, decode=decode):
+                self.assertEqual(self.hand_over(prefill, decode), expected)
 
     def assert_gone(self, process, *words):
         began = time.monotonic()

@@ -131,7 +131,8 @@ Result<void> serve_leader(EngineConfig config, std::unique_ptr<RankSet>& ranks, 
                                         host_request(*ranks, shapes, mesh.size(), [] {})));
   BATON_TRY(make_workers(config, shapes, *host, *ranks));
   BATON_TRY_ASSIGN(const auto pipeline, LocalPipeline::create(*ranks, pipeline_options(config, *ranks)));
-  BATON_TRY(say_ready(mesh));
+  auto* const producer = host->producer();
+  BATON_TRY(say_ready(mesh, producer != nullptr ? encode_address(producer->address()) : std::string()));
   log_info("member={} of {} ready stages=[{}, {})", mesh.rank(), mesh.size(), ranks->options().stages.begin,
            ranks->options().stages.end);
   MemberLoop loop(mesh, *ranks, *host, *pipeline,

@@ -1,5 +1,8 @@
 #include "engine/ranks/member_offers.h"
 
+#include <algorithm>
+#include <charconv>
+#include <cstring>
 #include <utility>
 
 #include "base/byte_codec.h"
@@ -40,6 +43,7 @@ std::vector<std::byte> encode_offer(const transfer::Offer& offer) {
   writer.put(offer.last_token_id);
   writer.put_bytes(std::as_bytes(std::span(&offer.prompt, 1)));
   writer.put(offer.state_slot.value_or(-1));
+  writer.put(offer.offer_id);
   return writer.take();
 }
 
@@ -54,8 +58,24 @@ Result<transfer::Offer> decode_offer(std::span<const std::byte> body) {
   if (!digest.empty()) std::memcpy(&offer.prompt, digest.data(), sizeof(offer.prompt));
   const auto slot = reader.get<int32_t>();
   if (slot >= 0) offer.state_slot = slot;
+  offer.offer_id = reader.get<uint64_t>();
   BATON_TRY(reader.finish("an offer"));
   return offer;
+}
+
+std::string encode_address(const wire::HandoffAddress& address) {
+  return fmt::format("{} {}", address.port, address.host);
+}
+
+Result<wire::HandoffAddress> decode_address(const std::string& text) {
+  wire::HandoffAddress address;
+  const auto space = text.find(' ');
+  const auto [end, error] = std::from_chars(text.data(), text.data() + std::min(space, text.size()), address.port);
+  if (error != std::errc() || space == std::string::npos) {
+    return fail(Code::kDataLoss, "hand-off address {:?} of a member", text);
+  }
+  address.host = text.substr(space + 1);
+  return address;
 }
 
 Result<void> MemberOffers::offer(std::span<const std::byte> body, int64_t blocks, int64_t slots) {
@@ -90,10 +110,13 @@ Result<void> MemberOffers::report_released() {
   return {};
 }
 
+// The others keep their parts under the id that the leader's producer has given.
 wire::KvTransferParams LeaderProducer::offer(transfer::Offer offer) {
   holders_[offer.request_id] = mesh_.size();
+  auto params = own_.offer(offer);
+  offer.offer_id = params.baton_offer_id;
   tell_all(command(MemberCommand::kOffer, encode_offer(offer)));
-  return own_.offer(std::move(offer));
+  return params;
 }
 
 void LeaderProducer::revoke(const std::string& request_id) {

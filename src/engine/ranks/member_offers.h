@@ -50,6 +50,10 @@ class LeaderProducer final : public transfer::KvProducer {
   std::map<std::string, int> holders_;  // id to how many processes still keep it
 };
 
+// Where a member's connector is reached, as it says when it is ready.
+std::string encode_address(const wire::HandoffAddress& address);
+Result<wire::HandoffAddress> decode_address(const std::string& text);
+
 std::vector<std::byte> encode_offer(const transfer::Offer& offer);
 Result<transfer::Offer> decode_offer(std::span<const std::byte> body);
 

@@ -20,7 +20,7 @@ sys.path.insert(0, str(HERE.parent))
 import harness  # noqa: E402
 
 STOP_SECONDS = 30
-TROUBLE = re.compile(r"can't start|error|Error|refused|not in this version|fatal|Traceback|No such file", re.I)
+TROUBLE = re.compile(r"(^|\] |\| )E \d\d-\d\d |\berror:|can't start|Traceback|No such file|terminate called|Sanitizer")
 
 
 class NotUp(Exception):

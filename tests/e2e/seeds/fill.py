@@ -14,6 +14,7 @@ import socket
 PLACEHOLDER = re.compile(r"<([A-Z][A-Z0-9_]*)>")
 HOST_TUNING = re.compile(r"^\s*(sysctl\b|echo\b.*\|\s*tee\s+/(sys|proc)/|export\s+LD_PRELOAD=)")
 HOST_VARIABLE = re.compile(r"^(\s*)(nic_name|local_ip|node0_ip)=(\"[^\"]*\"|'[^']*'|\S*)", re.M)
+KV_PORT = re.compile(r'("kv_port"\s*:\s*")\d+(")')
 KV_PORTS = 256  # of one node: an engine takes as many as it has ranks, behind those of the data-parallel ranks before it
 
 
@@ -208,6 +209,8 @@ class Filler:
         text = replace_placeholders("\n".join(lines) + "\n", self.values(node))
         fixed = {"nic_name": self.placing.interface, "local_ip": node.host,
                  "node0_ip": self.plan.of(node.script.role)[0].host}
+        # The launcher reads the port out of the script, so it is changed there.
+        text = KV_PORT.sub(lambda m: f"{m[1]}{node.kv_port}{m[2]}", text)
         return HOST_VARIABLE.sub(lambda m: f'{m[1]}{m[2]}="{fixed[m[2]]}"', text)
 
     def fill_proxy(self):

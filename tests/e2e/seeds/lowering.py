@@ -38,10 +38,18 @@ def checkpoint_of(model):
     raise ValueError(f"no small checkpoint stands for {model}: add one to lowering.py and checkpoints/")
 
 
-def cache_bytes(checkpoint, script):
+def cache_bytes(checkpoint, script, flatten):
     tokens = script.number("--max-model-len", 65536)
     # Several requests of ordinary length, or one of the longest with room for whole blocks of all context ranks.
-    return max(CACHE_BYTES_LEAST, CACHE_BYTES_PER_TOKEN[checkpoint] * (tokens + 2 * 12288))
+    least = max(CACHE_BYTES_LEAST, CACHE_BYTES_PER_TOKEN[checkpoint] * (tokens + 2 * 12288))
+    return least if flatten else least * copies_of(script)
+
+
+def copies_of(script):
+    """How often an engine's process keeps a token: every rank of a stage, but for those that split the context; and a
+    process with one of several stages has that part of the layers alone. (Memory is reserved, not touched.)"""
+    team, context = script.size("tp") * script.size("pcp"), script.size("pcp") * script.size("dcp")
+    return max(1, -(-team // (context * script.size("nnodes"))))
 
 
 def ranks_of(script):
@@ -52,11 +60,10 @@ def edits(node, model_folder, checkpoint, flatten, one_host):
     """For vllm_edit.py."""
     script = node.script
     made = {"model": str(model_folder), "drop": dict(ABSENT), "set": {}, "json": {}, "unset_env": [],
-            "add": {"--kv-cache-memory-bytes": str(cache_bytes(checkpoint, script))}}
-    if script.connector:
+            "add": {"--kv-cache-memory-bytes": str(cache_bytes(checkpoint, script, flatten))}}
+    if script.connector and not one_host:
         # Hosts of their own share no memory; these ones do, and would find out.
-        made["json"]["--kv-transfer-config"] = {"kv_port": str(node.kv_port)} if one_host else {
-            "kv_connector_extra_config": {"baton_transport": "tcp"}}
+        made["json"]["--kv-transfer-config"] = {"kv_connector_extra_config": {"baton_transport": "tcp"}}
     if script.number("--port") is not None and one_host:
         made["set"]["--port"] = str(node.api_port)
     if flatten:

@@ -37,6 +37,11 @@ def layout_of(script):
     return " ".join(f"{short}{script.size(short)}" for short in LAYOUT if script.size(short) > 1) or "one rank"
 
 
+def engines_of(node):
+    """Replicas that the node runs: behind one port where one server fronts them all."""
+    return node.engines if node.script.by_launcher else node.script.size("dp")
+
+
 def print_list(found):
     for file, deployments in found:
         print(f"{file}: {len(deployments)} deployments")
@@ -96,7 +101,7 @@ class Runner:
             node.engines for node in plan.of("decode") or plan.of("single")), long_prompt)
         wanted = self.reference(script, model, checkpoint, asked, folder)
         row["notes"] += plan.notes
-        row["ranks"] = sum(1 if self.options.flatten else lowering.ranks_of(node.script) * node.engines
+        row["ranks"] = sum(1 if self.options.flatten else lowering.ranks_of(node.script) * engines_of(node)
                            if node.script.size("nnodes") == 1 else
                            lowering.ranks_of(node.script) // node.script.size("nnodes") for node in plan.nodes)
         with self.hosts_of(plan) as network:
