@@ -10,6 +10,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "seeds")]
 import checkpoints  # noqa: E402
 import harness  # noqa: E402
 from netns_test import PORT, REASON, HostProcess, Lab  # noqa: E402
+from selection_test import why_no_ranks  # noqa: E402
 
 STAGES = ("stage0", "stage1", "stage2", "stage3")
 MASTER_PORT = 29500
@@ -24,6 +25,8 @@ BODIES = [{"prompt": LONG, "max_tokens": 8, "temperature": 0, "logprobs": 2},
 class Stages(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
+        if reason := why_no_ranks():
+            raise unittest.SkipTest(reason)
         cls.model = str(checkpoints.make("kimi_k26_w4a8", checkpoints.default_root()))
 
     def setUp(self):

@@ -93,17 +93,21 @@ class Group:
         return sum(proportional_bytes(pid) for pid in members(self.popen.pid))
 
 
-def members(group):
-    """Ids of a group's processes."""
-    found = []
+def members(root):
+    """Ids of a process and all that descend from it: a launcher gives its children groups of their own."""
+    children = {}
     for entry in pathlib.Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
             except OSError:
                 continue
-            if int(fields[2]) == group and fields[0] != "Z":
-                found.append(int(entry.name))
+            if fields[0] != "Z":
+                children.setdefault(int(fields[1]), []).append(int(entry.name))
+    found, at = [root], 0
+    while at < len(found):
+        found += children.get(found[at], [])
+        at += 1
     return found
 
 
@@ -203,20 +207,21 @@ class Running:
     @staticmethod
     def engine_processes(group):
         """Its processes that are Baton, not the shells and launchers around them."""
-        found = []
-        for pid in members(group.popen.pid):
-            try:
-                if os.readlink(f"/proc/{pid}/exe") == os.path.realpath(harness.BATON):
-                    found.append(pid)
-            except OSError:
-                pass
-        return found
+        return [pid for pid in members(group.popen.pid) if Running.is_baton(pid)]
+
+    @staticmethod
+    def is_baton(pid):
+        try:
+            return os.readlink(f"/proc/{pid}/exe") == os.path.realpath(harness.BATON)
+        except OSError:
+            return False
 
     def memory_bytes(self):
         return sum(group.memory_bytes() for group in self.groups)
 
     def close(self):
         """Ends every group; what did not end by itself in time, or None."""
+        known = {pid for group in self.groups if not group.ended() for pid in members(group.popen.pid)}
         for group in reversed(self.groups):
             group.signal(signal.SIGTERM)
         deadline, late = time.monotonic() + STOP_SECONDS, []
@@ -228,4 +233,9 @@ class Running:
                 group.signal(signal.SIGKILL)
             group.popen.wait()
             group.log.close()
+        left = [pid for pid in known if self.is_baton(pid)]
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        if left:
+            late.append(f"{len(left)} engines whose launcher had ended")
         return f"killed after {STOP_SECONDS} s: {', '.join(late)}" if late else None

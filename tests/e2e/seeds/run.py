@@ -96,7 +96,7 @@ class Runner:
         placing = fill.OwnHosts() if self.options.netns else fill.OneHost(self.ports)
         plan = fill.Filler(deployment, placing, folder, flatten=self.options.flatten).fill()
         self.tell(deployment, plan, model, checkpoint)
-        long_prompt = not self.options.flatten and any(s.size("pcp") * s.size("dcp") > 1 for s in deployment.scripts)
+        long_prompt = not (self.options.flatten or self.options.no_long_prompt) and any(s.size("pcp") * s.size("dcp") > 1 for s in deployment.scripts)
         asked = compare.requests_for(script.one("--served-model-name"), sum(
             node.engines for node in plan.of("decode") or plan.of("single")), long_prompt)
         wanted = self.reference(script, model, checkpoint, asked, folder)
@@ -239,6 +239,8 @@ def parse_options(words):
     parser.add_argument("--flatten", action="store_true", help="Every engine one rank; everything else as written")
     parser.add_argument("--netns", action="store_true",
                         help="A network namespace for each machine, with the document's addresses and ports")
+    parser.add_argument("--no-long-prompt", action="store_true",
+                        help="Context-parallel deployments are not asked the prompt of 12 800 tokens")
     parser.add_argument("--keep", action="store_true", help="Keep a deployment serving until interrupted")
     parser.add_argument("--work", help="Folder for logs and filled-in scripts (default: a new one in /tmp)")
     parser.add_argument("--own-checkpoints", action="store_true", help="Make checkpoints under --work, not in the cache")
