@@ -15,7 +15,7 @@ int64_t token_bytes(const CacheEntry& entry) { return entry.token_bytes * entry.
 
 PagedGeometry::PagedGeometry(int block_size, std::vector<CacheEntry> entries)
     : block_size_(block_size), entries_(std::move(entries)) {
-  BATON_CHECK(block_size > 0 && !entries_.empty(), "block_size={} entries={}", block_size, entries_.size());
+  BATON_CHECK(block_size > 0, "block_size={}", block_size);
   int64_t offset = 0;
   for (const auto& entry : entries_) {
     BATON_CHECK(entry.units > 0 && (entry.parts == 1 || entry.parts == 2) && entry.token_bytes > 0,

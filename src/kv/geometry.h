@@ -30,7 +30,7 @@ struct EntryRange {
 class PagedGeometry {
  public:
   PagedGeometry() = default;  // keeps nothing
-  // block_size and all of an entry's numbers are positive.
+  // block_size and all of an entry's numbers are positive. No entries: layers that keep recurrent state alone.
   PagedGeometry(int block_size, std::vector<CacheEntry> entries);
 
   bool empty() const { return entries_.empty(); }

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "transfer/layerwise_connector.h"
 #include "transfer/layerwise_grant.h"
+#include "transfer/layerwise_units.h"
 #include "transfer/pull_options.h"
 #include "transport/shm/shm_mover.h"
 #include "transport/tcp/auth.h"
@@ -61,6 +62,7 @@ class LayerwiseConsumer final : public KvConsumer {
   LayerwiseConsumer(PullConnectorOptions options, std::span<std::byte> arena, CallMetaserver call,
                     LayerwiseTimeouts timeouts)
       : options_(std::move(options)),
+        layout_(options_.ranks.front().layout),
         tls_(tls_options(options_.tls)),
         arena_(arena),
         call_(std::move(call)),
@@ -114,6 +116,7 @@ class LayerwiseConsumer final : public KvConsumer {
   TimePoint now() const { return clock_.now(); }
 
   PullConnectorOptions options_;
+  const kv::CacheLayout layout_;
   net::TlsOptions tls_;
   std::span<std::byte> arena_;
   const CallMetaserver call_;
@@ -178,7 +181,7 @@ void LayerwiseConsumer::begin(Pull pull) {
   names_[pull.request_id] = id;
   const TimePoint at = now();
   auto& live = grants_
-                   .emplace(id, Live{.grant = Grant(std::move(pull), options_.layout),
+                   .emplace(id, Live{.grant = Grant(std::move(pull), layout_),
                                      .started = at,
                                      .deadline = at + timeouts_.prefill,
                                      .last_token = {}})
@@ -206,7 +209,7 @@ nlohmann::json LayerwiseConsumer::announcement(const Live& live) const {
   auto body = params.to_json();
   body["token_ids"] = nlohmann::json::array();
   body["request_id"] = external_id(pull.request_id);
-  body["remote_block_size"] = {options_.layout.blocks.block_size()};
+  body["remote_block_size"] = {layout_.blocks.block_size()};
   for (const char* one : {"remote_tp_size", "remote_pcp_size", "remote_dcp_size"}) body[one] = 1;
   body["remote_cached_tokens"] = pull.skip_tokens;
   return body;
@@ -294,8 +297,8 @@ net::Task<void> LayerwiseConsumer::accept_loop() {
       metrics_.refused.add();
       continue;
     }
-    const auto payload_max = std::max<int64_t>(
-        {largest_entry(options_.layout.blocks), largest_entry(options_.layout.states), int64_t{2} << 20});
+    const auto payload_max =
+        std::max<int64_t>({largest_entry(layout_.blocks), largest_entry(layout_.states), int64_t{2} << 20});
     auto channel = std::make_shared<transport::FrameChannel>(std::move(*stream), static_cast<uint32_t>(payload_max));
     const uint64_t id = next_connection_++;
     channels_[id] = channel;
@@ -329,8 +332,11 @@ net::Task<Result<void>> LayerwiseConsumer::greet(transport::FrameChannel& channe
   if (hello == nullptr) co_return fail(Code::kFailedPrecondition, "the first message must be Hello");
   const auto agreed =
       wire::compare_identity(options_.identity, hello->identity, {.allow_other_profile = options_.allow_other_profile});
+  if (agreed && !(options_.identity.layout == hello->identity.layout)) {
+    co_return fail(Code::kMismatch, "the KV of both engines must have one layout for a layerwise hand-off");
+  }
   if (!agreed) co_return fail(agreed.error().with_context("decode engine refuses the hand-off"));
-  wire::HelloReply reply{options_.identity, options_.layout.block_count, options_.layout.slot_count, 0, std::nullopt};
+  wire::HelloReply reply{options_.identity, layout_.block_count, layout_.slot_count, 0, std::nullopt};
   co_return co_await channel.write(reply, {}, kGreetTimeout);
 }
 
@@ -400,10 +406,12 @@ Result<void> LayerwiseConsumer::store(uint64_t connection, const wire::PushData&
 
 Result<std::unique_ptr<KvConsumer>> make_layerwise_consumer(PullConnectorOptions options, std::span<std::byte> arena,
                                                             CallMetaserver call, LayerwiseTimeouts timeouts) {
+  BATON_TRY(check_one_rank(options));
   BATON_TRY(complete_options(options));
-  if (arena.size() < static_cast<size_t>(options.layout.data_bytes())) {
+  const auto& layout = options.ranks.front().layout;
+  if (arena.size() < static_cast<size_t>(layout.data_bytes())) {
     return fail(Code::kInvalidArgument, "hand-off: a KV arena of {} bytes is too small for {} blocks and {} slots",
-                arena.size(), options.layout.block_count, options.layout.slot_count);
+                arena.size(), layout.block_count, layout.slot_count);
   }
   auto consumer = std::make_unique<LayerwiseConsumer>(std::move(options), arena, std::move(call), timeouts);
   BATON_TRY(consumer->listen());

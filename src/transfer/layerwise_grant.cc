@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "transfer/unit_plan.h"
+#include "transfer/layerwise_units.h"
 
 namespace baton::transfer {
 
@@ -64,23 +64,19 @@ Result<void> Grant::check_frame(const wire::PushData& data, int64_t payload_byte
   return {};
 }
 
-Result<std::vector<transport::UnitMove>> Grant::place(const wire::PushData& data, int64_t payload_bytes) const {
+Result<transport::Moves> Grant::place(const wire::PushData& data, int64_t payload_bytes) const {
   BATON_TRY(check_frame(data, payload_bytes));
   const auto& geometry = data.state ? layout_.states : layout_.blocks;
   const kv::EntryRange entry{static_cast<int>(data.entry), 1};
   const auto units = static_cast<size_t>(geometry.unit_count(entry));
-  std::vector<transport::UnitMove> moves;
-  moves.reserve(data.checksums.size());
+  transport::Moves moves;
   int64_t at = 0;
   for (uint32_t i = 0; i < data.block_count; ++i) {
     const int tokens = data.state ? 1 : tokens_of(data.first_block + i);
     const int64_t to = data.state ? layout_.slot_offset(*pull_.state_slot)
                                   : layout_.block_offset(pull_.blocks[data.first_block + i].value);
     const auto checksums = std::span(data.checksums).subspan(i * units, units);
-    for (auto& move : payload_moves(geometry, to, tokens, entry, checksums)) {
-      for (auto& run : move.runs) run.from += at;
-      moves.push_back(move);
-    }
+    append_entry_moves(geometry, at, to, tokens, static_cast<int>(data.entry), checksums, moves);
     at += geometry.sealed_bytes(tokens, entry);
   }
   return moves;

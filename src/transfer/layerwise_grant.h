@@ -24,7 +24,7 @@ class Grant {
 
   // Where a frame's payload belongs. An error, and nothing to store, for what is not of this grant: another size,
   // blocks that are not wanted. What came before may come again.
-  Result<std::vector<transport::UnitMove>> place(const wire::PushData& data, int64_t payload_bytes) const;
+  Result<transport::Moves> place(const wire::PushData& data, int64_t payload_bytes) const;
   // The payload was stored and verified.
   void stored(const wire::PushData& data, int64_t payload_bytes);
 

@@ -15,8 +15,8 @@
 #include "base/log.h"
 #include "kv/seal_table.h"
 #include "transfer/layerwise_connector.h"
+#include "transfer/layerwise_units.h"
 #include "transfer/pull_options.h"
-#include "transfer/unit_plan.h"
 #include "transport/tcp/auth.h"
 #include "transport/tcp/frame_channel.h"
 
@@ -52,6 +52,7 @@ class LayerwiseProducer final : public KvProducer {
  public:
   LayerwiseProducer(PullConnectorOptions options, std::span<const std::byte> arena, LayerwiseTimeouts timeouts)
       : options_(std::move(options)),
+        layout_(options_.ranks.front().layout),
         tls_(tls_options(options_.tls)),
         arena_(arena),
         timeouts_(timeouts),
@@ -112,6 +113,7 @@ class LayerwiseProducer final : public KvProducer {
   TimePoint now() const { return clock_.now(); }
 
   PullConnectorOptions options_;
+  const kv::CacheLayout layout_;
   net::TlsOptions tls_;
   std::span<const std::byte> arena_;
   const LayerwiseTimeouts timeouts_;
@@ -163,7 +165,7 @@ void LayerwiseProducer::entries_ready(int count) {
     if (planned_.empty() || count <= ready_) return;
     for (const auto& planned : planned_) jobs.push_back({planned, {ready_, count - ready_}});
     ready_ = count;
-    if (count >= options_.layout.blocks.entry_count()) {
+    if (count >= layout_.blocks.entry_count()) {
       planned_.clear();
       ready_ = 0;
     }
@@ -242,7 +244,7 @@ net::Task<void> LayerwiseProducer::run(std::string request_id, SessionRef sessio
 
 net::Task<Result<void>> LayerwiseProducer::push_all(Session& session) {
   BATON_CO_TRY_ASSIGN(const auto answer, co_await open(session));
-  const int64_t first_wanted = answer.skip_tokens / options_.layout.blocks.block_size();
+  const int64_t first_wanted = answer.skip_tokens / layout_.blocks.block_size();
   while (true) {
     while (session.jobs.empty() && !session.offer && !session.given_up) {
       session.wake.expires_after(timeouts_.prefill);
@@ -285,6 +287,9 @@ net::Task<Result<wire::PushOpenReply>> LayerwiseProducer::open(Session& session)
   }
   const auto agreed =
       wire::compare_identity(options_.identity, hello->identity, {.allow_other_profile = options_.allow_other_profile});
+  if (agreed && !(options_.identity.layout == hello->identity.layout)) {
+    co_return fail(Code::kMismatch, "the KV of both engines must have one layout for a layerwise hand-off");
+  }
   if (!agreed) co_return fail(agreed.error().with_context("prefill engine refuses the hand-off"));
   BATON_CO_TRY(co_await channel.write(wire::PushOpen{.grant_id = params.baton_offer_id,
                                                      .token_count = step.token_count,
@@ -310,7 +315,7 @@ net::Task<Result<void>> LayerwiseProducer::push(Session& session, const Job& job
 net::Task<Result<void>> LayerwiseProducer::push_entry(Session& session, const Job& job, int entry,
                                                       int64_t first_wanted) {
   const auto& step = job.planned->step;
-  const auto& g = options_.layout.blocks;
+  const auto& g = layout_.blocks;
   const int units = g.entries()[static_cast<size_t>(entry)].units;
   const auto count = static_cast<int64_t>(step.blocks.size());
   for (int64_t i = std::max<int64_t>(0, first_wanted - step.first_block); i < count;) {
@@ -325,12 +330,12 @@ net::Task<Result<void>> LayerwiseProducer::push_entry(Session& session, const Jo
       const auto tokens =
           static_cast<int>(std::min<int64_t>(g.block_size(), step.token_count - place * g.block_size()));
       const auto block =
-          arena_.subspan(static_cast<size_t>(options_.layout.block_offset(step.blocks[static_cast<size_t>(i)].value)),
+          arena_.subspan(static_cast<size_t>(layout_.block_offset(step.blocks[static_cast<size_t>(i)].value)),
                          static_cast<size_t>(g.block_bytes()));
       for (int unit = 0; unit < units; ++unit) {
         data.checksums.push_back(kv::unit_checksum(g, block.data(), entry, unit, tokens));
       }
-      for (const auto piece : payload_pieces(g, block, tokens, {entry, 1})) pieces.push_back(piece);
+      for (const auto piece : entry_pieces(g, block, tokens, entry)) pieces.push_back(piece);
       bytes += g.sealed_bytes(tokens, {entry, 1});
     }
     BATON_CO_TRY(co_await session.channel->write(data, pieces, kWriteTimeout));
@@ -341,8 +346,8 @@ net::Task<Result<void>> LayerwiseProducer::push_entry(Session& session, const Jo
 
 net::Task<Result<void>> LayerwiseProducer::push_state(Session& session, uint64_t grant) {
   if (!session.offer->state_slot) co_return fail(Code::kMismatch, "there is no recurrent state of the prompt");
-  const auto& g = options_.layout.states;
-  const auto slot = arena_.subspan(static_cast<size_t>(options_.layout.slot_offset(*session.offer->state_slot)),
+  const auto& g = layout_.states;
+  const auto slot = arena_.subspan(static_cast<size_t>(layout_.slot_offset(*session.offer->state_slot)),
                                    static_cast<size_t>(g.block_bytes()));
   for (int entry = 0; entry < g.entry_count(); ++entry) {
     wire::PushData data{
@@ -350,7 +355,7 @@ net::Task<Result<void>> LayerwiseProducer::push_state(Session& session, uint64_t
     for (int unit = 0; unit < g.entries()[static_cast<size_t>(entry)].units; ++unit) {
       data.checksums.push_back(kv::unit_checksum(g, slot.data(), entry, unit, 1));
     }
-    const auto pieces = payload_pieces(g, slot, 1, {entry, 1});
+    const auto pieces = entry_pieces(g, slot, 1, entry);
     BATON_CO_TRY(co_await session.channel->write(data, pieces, kWriteTimeout));
     metrics_.sent_bytes.add(static_cast<double>(g.sealed_bytes(1, {entry, 1})));
   }
@@ -375,10 +380,12 @@ net::Task<Result<void>> LayerwiseProducer::end(Session& session, uint64_t grant)
 Result<std::unique_ptr<KvProducer>> make_layerwise_producer(PullConnectorOptions options,
                                                             std::span<const std::byte> arena,
                                                             LayerwiseTimeouts timeouts) {
+  BATON_TRY(check_one_rank(options));
   BATON_TRY(complete_options(options));
-  if (arena.size() < static_cast<size_t>(options.layout.data_bytes())) {
+  const auto& layout = options.ranks.front().layout;
+  if (arena.size() < static_cast<size_t>(layout.data_bytes())) {
     return fail(Code::kInvalidArgument, "hand-off: a KV arena of {} bytes is too small for {} blocks and {} slots",
-                arena.size(), options.layout.block_count, options.layout.slot_count);
+                arena.size(), layout.block_count, layout.slot_count);
   }
   return std::make_unique<LayerwiseProducer>(std::move(options), arena, timeouts);
 }

@@ -40,7 +40,7 @@ TEST(Grant, CountsTheLongestPrefixWhateverTheOrder) {
       const auto data = data_of(entry, first, count);
       const auto moves = grant.place(data, bytes_of(first, count));
       ASSERT_TRUE(moves) << moves.error().to_string();
-      EXPECT_EQ(moves->size(), data.checksums.size());
+      EXPECT_EQ(moves->units.size(), data.checksums.size());
       EXPECT_FALSE(grant.complete());
       grant.stored(data, bytes_of(first, count));
       grant.stored(data, bytes_of(first, count));  // again, as after a second P took over
@@ -77,7 +77,7 @@ TEST(Grant, IsForOnePromptAlone) {
 
 // Both ends; the test is the metaserver and P's engine.
 struct Ends : ::testing::Test {
-  transport::SharedArena prefill = *create_kv_arena(kLayout), decode = *create_kv_arena(kLayout);
+  transport::SharedArena prefill = *make_arena(), decode = *make_arena();
   std::mutex mutex;
   std::vector<std::pair<nlohmann::json, std::function<void(Result<void>)>>> calls;
   std::unique_ptr<KvConsumer> consumer;
