@@ -30,6 +30,7 @@ struct PullConnectorOptions {
   // engine_id, model, layer names, profile. Its `layout` and (when 0) instance_nonce are filled in here.
   wire::EngineIdentity identity;
   std::vector<kv::RankCache> ranks;  // of this process
+  kv::CacheLayout layout;            // filled in here: of the one rank; with more ranks it stays empty
   int context_size = 1;
   wire::GridDesc grid;             // of the whole engine
   wire::GridClaim peer_claim;      // what our configuration says of the other side's grid

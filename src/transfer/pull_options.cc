@@ -3,6 +3,8 @@
 
 #include <sys/random.h>
 
+#include <algorithm>
+
 namespace baton::transfer {
 
 uint64_t random_id() {
@@ -13,15 +15,19 @@ uint64_t random_id() {
   return id;
 }
 
+int64_t largest_entry(const kv::PagedGeometry& geometry) {
+  int64_t most = 0;
+  for (int entry = 0; entry < geometry.entry_count(); ++entry) most = std::max(most, geometry.entry_bytes(entry));
+  return most;
+}
+
 namespace {
 
 // A frame holds at least one entry of a block, or of a slot.
 Result<void> check_entries(const kv::PagedGeometry& geometry, std::string_view what) {
-  for (int entry = 0; entry < geometry.entry_count(); ++entry) {
-    if (const auto bytes = geometry.entry_bytes(entry); bytes > wire::kPayloadBytesMax) {
-      return fail(Code::kInvalidArgument, "hand-off: {} has {} bytes, at most {} are allowed: use smaller blocks", what,
-                  bytes, wire::kPayloadBytesMax);
-    }
+  if (const auto bytes = largest_entry(geometry); bytes > wire::kPayloadBytesMax) {
+    return fail(Code::kInvalidArgument, "hand-off: {} has {} bytes, at most {} are allowed: use smaller blocks", what,
+                bytes, wire::kPayloadBytesMax);
   }
   return {};
 }
@@ -45,6 +51,7 @@ Result<std::shared_ptr<const Holdings>> complete_options(PullConnectorOptions& o
     }
   }
   if (options.identity.instance_nonce == 0) options.identity.instance_nonce = random_id();
+  if (options.ranks.size() == 1) options.layout = options.ranks[0].layout;
   if (options.advertised_host.empty()) options.advertised_host = options.host;
   return std::make_shared<const Holdings>(std::move(holdings));
 }

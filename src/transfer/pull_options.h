@@ -11,6 +11,8 @@ namespace baton::transfer {
 uint64_t random_id();
 // What the options' ranks hold. Fills in what follows from other members. kInvalidArgument says what can't be used.
 Result<std::shared_ptr<const Holdings>> complete_options(PullConnectorOptions& options);
+// Bytes of the largest entry of a block; 0 of an empty geometry.
+int64_t largest_entry(const kv::PagedGeometry& geometry);
 net::TlsOptions tls_options(const TlsFiles& files);
 
 }  // namespace baton::transfer
