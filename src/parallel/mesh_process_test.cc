@@ -9,6 +9,7 @@
 namespace baton::parallel {
 namespace {
 
+using testing::AnyOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 using Members = std::vector<std::unique_ptr<MemberProcess>>;
@@ -90,14 +91,17 @@ TEST_P(MeshProcessTest, AStoppedMemberIsLostAtTheDeadlineAndNotBefore) {
   const TimePoint stopped = SteadyClock().now();
   for (const size_t rank : {0U, 2U}) {
     const auto said = members[rank]->hear();
-    EXPECT_THAT(said, StartsWith("unavailable: process 1 (127.0.0.1:"));
+    // Or process 0 first, which waits for process 1 itself, when that was stopped between two exchanges.
+    EXPECT_THAT(said,
+                AnyOf(StartsWith("unavailable: process 1 (127.0.0.1:"), HasSubstr("nor has process 1 (127.0.0.1:")));
     EXPECT_THAT(said, HasSubstr("within 0.9 s"));
   }
   const double waited = seconds_between(stopped, SteadyClock().now());
   EXPECT_GT(waited, 0.7);
   EXPECT_LT(waited, 3);
   members[1]->signal(SIGCONT);
-  EXPECT_THAT(members[1]->hear(), StartsWith("unavailable: process 1 "));
+  // Its own loss, or that of those who have gone without it, whichever it hears first.
+  EXPECT_THAT(members[1]->hear(), StartsWith("unavailable: process "));
 }
 
 TEST_P(MeshProcessTest, APauseShorterThanTheDeadlineIsForgiven) {

@@ -38,12 +38,6 @@ void append_entry_moves(const kv::PagedGeometry& geometry, int64_t from, int64_t
   }
 }
 
-int64_t largest_entry(const kv::PagedGeometry& geometry) {
-  int64_t most = 0;
-  for (int entry = 0; entry < geometry.entry_count(); ++entry) most = std::max(most, geometry.entry_bytes(entry));
-  return most;
-}
-
 Result<void> check_one_rank(const PullConnectorOptions& options) {
   if (options.ranks.size() == 1 && options.context_size == 1) return {};
   return fail(Code::kUnimplemented, "the layerwise connector pushes between engines of one rank each, not {}",

@@ -19,8 +19,6 @@ std::vector<std::span<const std::byte>> entry_pieces(const kv::PagedGeometry& ge
 // From byte `from` of such a payload into the block at byte `to` of an arena. checksums: [units of the entry].
 void append_entry_moves(const kv::PagedGeometry& geometry, int64_t from, int64_t to, int tokens, int entry,
                         std::span<const uint64_t> checksums, transport::Moves& moves);
-// Bytes of the largest entry of a block; 0 of an empty geometry.
-int64_t largest_entry(const kv::PagedGeometry& geometry);
 // kUnimplemented but for an engine of one rank, which holds the whole model's cache.
 Result<void> check_one_rank(const PullConnectorOptions& options);
 

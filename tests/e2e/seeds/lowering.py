@@ -23,6 +23,7 @@ PARALLEL = ["--data-parallel-size", "--data-parallel-size-local", "--data-parall
 # Of an engine with several ranks: each rank has buffers for a step's tokens.
 BATCHED_TOKENS_MOST = 2048
 WHY_SET = {"--port": "a port of this run's own", "--max-num-batched-tokens": "each rank has buffers for a step's tokens"}
+CLAIMED_SIZES = ("tp_size", "dp_size", "pp_size", "pcp_size", "dcp_size")
 FLATTENED = "--flatten makes every engine one rank"
 # What the one-rank engine is given: all that may change an answer, and nothing of layout or size.
 REFERENCE_FLAGS = ["--quantization", "--seed", "--kv-cache-dtype", "--attention_config.indexer_kv_dtype",
@@ -69,6 +70,9 @@ def edits(node, model_folder, checkpoint, flatten, one_host):
     if flatten:
         made["drop"] |= {name: FLATTENED for name in PARALLEL}
         made["unset_env"] = ["VLLM_PP_LAYER_PARTITION"]
+        if script.connector:  # what it says of either side's sizes would contradict them
+            config = made["json"].setdefault("--kv-transfer-config", {}).setdefault("kv_connector_extra_config", {})
+            config |= {side: dict.fromkeys(CLAIMED_SIZES, 1) for side in ("prefill", "decode")}
     elif ranks_of(script) > 1 and script.number("--max-num-batched-tokens", 0) > BATCHED_TOKENS_MOST:
         made["set"]["--max-num-batched-tokens"] = str(BATCHED_TOKENS_MOST)
     return made
@@ -78,7 +82,7 @@ def told(script, made):
     """What of these edits concerns this script, as lines."""
     lines = [f"model {script.model} is {made['model']}"]
     lines += [f"{name} {made['add'][name]} is added (the host's memory is shared by all)" for name in made["add"]]
-    if "kv_connector_extra_config" in made["json"].get("--kv-transfer-config", {}):
+    if "baton_transport" in made["json"].get("--kv-transfer-config", {}).get("kv_connector_extra_config", {}):
         lines.append("--kv-transfer-config says TCP: these namespaces share a machine, real hosts don't")
     lines += [f"{name} {script.one(name)} is {value}: {WHY_SET[name]}"
               for name, value in made["set"].items() if name in script.options and script.one(name) != value]
