@@ -124,7 +124,8 @@ bool Control::take_frames(int process) {
 
 void Control::take_frame(int process, Kind kind, std::string_view text) {
   if (kind == Kind::kLeaving) lose(state_.left(process, text));
-  if (kind == Kind::kOver) state_.fail(Status(Code::kUnavailable, std::string(text)));
+  // Passed on: a member that hears of it and ends at once must not look like the first to be lost.
+  if (kind == Kind::kOver) lose(Status(Code::kUnavailable, std::string(text)));
 }
 
 void Control::lose(const Status& status) {
