@@ -209,7 +209,7 @@ Result<ServedEngine> make_served_engine(const EngineSources& sources) {
   if (engines.size() == 1) {
     served.engine = std::move(engines.front());
   } else {
-    served.engine = std::make_unique<engine::DataParallelEngine>(std::move(engines));
+    served.engine = std::make_unique<engine::DataParallelEngine>(std::move(engines), topology.dp_rank);
   }
   return served;
 }
