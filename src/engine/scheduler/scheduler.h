@@ -94,7 +94,7 @@ class Scheduler {
 
   struct Counters {
     int64_t preemptions = 0;
-    int64_t recomputed = 0;                        // left in place of being preempted
+    int64_t recomputed = 0;                       // left in place of being preempted
     int64_t prefix_queries = 0, prefix_hits = 0;  // tokens
   };
   const Counters& counters() const { return counters_; }
