@@ -80,7 +80,11 @@ TEST(Guard, TheSweepFindsWhatLeftItsGroupAndNothingElse) {
       spawn_in_group({.arguments = {"sleep", "62"}, .environment = {mark_variable(mark + "0")}, .output = -1});
   ASSERT_TRUE(pid.has_value());
   ASSERT_TRUE(other.has_value());
-  ASSERT_TRUE(within(seconds(5), [&] { return marked_processes(mark).size() == 1; }));
+  // setsid has forked and gone: its child alone is left, in a group of its own.
+  ASSERT_TRUE(within(seconds(5), [&] {
+    reap();
+    return !group_alive(*pid) && marked_processes(mark).size() == 1;
+  }));
   EXPECT_EQ(sweep(mark, seconds(5)), 1);
   EXPECT_TRUE(marked_processes(mark).empty());
   EXPECT_TRUE(group_alive(*other));
