@@ -36,7 +36,7 @@ Result<std::unique_ptr<engine::Engine>> start_replica(const EngineSetup& setup) 
                                         }));
   engine::EngineConfig config{.max_num_batched_tokens = setup.max_num_batched_tokens,
                               .block_size = sizes.context_size() > 1 ? sizes.interleave : 16,
-                              .kv_cache_bytes = int64_t{1} << 30,
+                              .kv_cache_bytes = int64_t{3} << 30,
                               .prefix_caching = false};
   config.max_model_len = std::min(8192, ranks->model().max_positions());
   return engine::make_engine(config, std::move(ranks), {});
