@@ -50,7 +50,7 @@ void run(const std::string& model, int rounds) {
   for (auto& layout : layouts) {
     auto started = start_engine(layout.setup);
     if (!started) {
-      fmt::print("{}: {}\n", layout.name, started.error().to_string());
+      fmt::print(stderr, "{}: {}\n", layout.name, started.error().to_string());
       continue;
     }
     layout.engine = std::move(*started);
@@ -63,8 +63,7 @@ void run(const std::string& model, int rounds) {
       const Load& load = kLoads[l];
       for (auto& layout : layouts) {
         const auto rates = measure(*layout.engine, load.requests, load.prompt, load.output, ++seed);
-        if (round > 0)
-          layout.rates[l].push_back(load.prefill ? rates.prefill : rates.decode);  // the first one warms up
+        layout.rates[l].push_back(load.prefill ? rates.prefill : rates.decode);
       }
     }
   }
