@@ -29,8 +29,10 @@ class Handoff {
   bool can_pull() const { return consumer_ != nullptr; }
   bool can_push() const { return producer_ != nullptr && producer_->pushes(); }
 
-  // What the step at hand completes of a prompt that is pushed; the blocks are held until they have been sent.
-  void push(const std::string& client_id, const wire::KvTransferParams& params, Sequence& sequence, int64_t computed);
+  // What a step, by its number, computes of a prompt that is pushed: after it the first `computed` tokens are there.
+  // The blocks are held until they have been sent. False: nothing that is not pushed already.
+  bool push(uint64_t step, const std::string& client_id, const wire::KvTransferParams& params, Sequence& sequence,
+            int64_t computed);
   // A pushed prompt will not be finished.
   void abandon_push(const std::string& client_id, SequenceId sequence);
 
