@@ -37,7 +37,7 @@ elseif(NOT BATON_SANITIZE STREQUAL "")
 endif()
 # How tests run: a report ends the process with an error, in the processes that a test starts too.
 find_program(BATON_SYMBOLIZER NAMES llvm-symbolizer HINTS /usr/lib/llvm-19/bin NO_CACHE)
-set(sanitizer_options exitcode=66)
+set(sanitizer_options exitcode=66:allocator_may_return_null=1) # new (nothrow) of too much is null here as elsewhere
 if(BATON_SYMBOLIZER)
   string(APPEND sanitizer_options ":external_symbolizer_path=${BATON_SYMBOLIZER}")
 endif()

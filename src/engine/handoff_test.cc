@@ -28,7 +28,7 @@ class HandoffTest : public ::testing::Test {
   // What the proxy does first: one token, and the KV is kept.
   Gathered prefill(EngineRequest made) {
     made.sampling.max_tokens = 1;
-    made.sampling.min_tokens = 1;
+    made.sampling.min_tokens = 1 + static_cast<int>(made.output_ids.size());
     made.kv_transfer = wire::KvTransferParams{};
     made.kv_transfer->do_remote_decode = true;
     return prefill_->run(std::move(made));
@@ -164,6 +164,22 @@ TEST_F(HandoffTest, AnEndTokenThatThePrefillEngineMaySampleNotIsNoMismatch) {
   const auto got = decode_->run(with_params(made, prefilled));
   EXPECT_EQ(got.tokens, std::vector<TokenId>{first});
   EXPECT_EQ(got.last.finish, FinishReason::kStop);
+  EXPECT_EQ(decode_->engine().stats().last_token_mismatches, 0);
+}
+
+TEST_F(HandoffTest, AnEndTokenAfterAResumeIsNoMismatch) {
+  auto made = request("a");
+  const auto whole = on_one_engine(made).tokens;
+  made.output_ids.assign(whole.begin(), whole.begin() + 5);
+  made.sampling.max_tokens = 7;
+  made.sampling.ignore_eos = true;
+  auto config = Harness::small_config();
+  config.eos_token_ids = {whole[5]};
+  start(config, config);
+  const auto prefilled = prefill(made);
+  EXPECT_NE(prefilled.tokens[0], whole[5]);
+  const auto got = decode_->run(with_params(made, prefilled));
+  EXPECT_EQ(got.tokens, std::vector<TokenId>(whole.begin() + 5, whole.end()));
   EXPECT_EQ(decode_->engine().stats().last_token_mismatches, 0);
 }
 

@@ -60,13 +60,16 @@ RankPart part_of(int block_size, const std::vector<wire::HeldEntry>& held, const
   return part;
 }
 
-// Bytes of a block don't overflow: 4096 entries of 2^16 heads of 2^26 bytes would, so they are counted in doubles.
+// Bytes of blocks and of their seal records don't overflow: 4096 entries of 2^16 heads of 2^26 bytes would, so they are
+// counted in doubles.
 bool small_enough(const std::vector<wire::HeldEntry>& held, const std::vector<wire::ModelEntry>& whole,
                   int64_t block_size, int64_t count, double& bytes) {
+  bytes += 64 * static_cast<double>(count);
   for (const auto& part : held) {
     const auto& entry = std::ranges::lower_bound(whole, part.index, {}, &wire::ModelEntry::index)->whole;
     const double block =
-        static_cast<double>(entry.token_bytes) * part.units * entry.parts * static_cast<double>(block_size) + 64;
+        static_cast<double>(entry.token_bytes) * part.units * entry.parts * static_cast<double>(block_size) +
+        8.0 * part.units;
     bytes += block * static_cast<double>(std::max<int64_t>(count, 1));
   }
   return bytes <= static_cast<double>(kBytesMax);

@@ -348,7 +348,8 @@ TEST(Holdings, MoreThanAHostHasIsRefused) {
   EXPECT_TRUE(holdings_of(layout, 3, 0).has_value());
   EXPECT_EQ(holdings_of(layout, -1, 0).error().code(), Code::kOutOfRange);
   EXPECT_EQ(holdings_of(layout, INT64_MAX, 0).error().code(), Code::kOutOfRange);
-  EXPECT_EQ(holdings_of(layout, 3, INT64_MAX).has_value(), true);  // it has no states
+  EXPECT_EQ(holdings_of(layout, 3, INT64_MAX).error().code(), Code::kOutOfRange);  // their seal records alone
+  EXPECT_TRUE(holdings_of(layout, 3, 5).has_value());
 }
 
 TEST(Holdings, RanksThatDontGoTogetherAreRefused) {

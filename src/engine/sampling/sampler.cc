@@ -38,7 +38,9 @@ void Sampler::sample(std::span<const SampleTask> tasks, std::span<SampleResult> 
     result.token = choose_token(logits, *task.state, params.min_tokens, scratch);
     if (!result.token) return;
     if (task.also_before_end) {
-      result.before_end = choose_token(logits, *task.state, std::max(params.min_tokens, 1), scratch).value_or(-1);
+      const int one_more = static_cast<int>(task.state->outputs().size()) + 1;
+      result.before_end =
+          choose_token(logits, *task.state, std::max(params.min_tokens, one_more), scratch).value_or(-1);
     }
     if (params.logprobs) result.logprobs = row_logprobs(logits, *result.token, *params.logprobs);
     if (task.hash_logits) result.logits_hash = hash_row(logits);

@@ -26,7 +26,8 @@ struct SampleTask {
   const float* logits = nullptr;  // [vocab]
   const SamplingState* state = nullptr;
   bool hash_logits = false;
-  // Also the token that min_tokens = 1 would have given: what a prefill engine asked for one token samples.
+  // Also the token of a request that must have one more: what a prefill engine samples, asked for one token by a
+  // min_tokens that forbids it to end.
   bool also_before_end = false;
 };
 

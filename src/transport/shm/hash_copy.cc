@@ -9,10 +9,13 @@
 
 namespace baton::transport {
 
-uint64_t hash_copy_portable(std::span<const CopyRun> runs) {
-  return hash_copy_steps(runs, [](const std::byte* from, std::byte* to, std::byte* scratch, size_t bytes) {
-    std::memcpy(scratch, from, bytes);
-    std::memcpy(to, scratch, bytes);
+uint64_t hash_copy_portable(std::span<const CopyRun> runs, const std::byte* next) {
+  return hash_copy_by(runs, next, [](const std::byte* from, std::byte* to, std::byte* scratch) {
+    for (size_t at = 0; at < kStripe; at += 16) {
+      const __m128i value = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at));
+      _mm_store_si128(reinterpret_cast<__m128i*>(scratch + at), value);
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to + at), value);
+    }
   });
 }
 

@@ -8,21 +8,16 @@
 namespace baton::transport {
 namespace {
 
-void copy_step(const std::byte* from, std::byte* to, std::byte* scratch, size_t bytes) {
-  size_t at = 0;
-  if (reinterpret_cast<uintptr_t>(to) % 64 == 0) {
-    for (; at + 64 <= bytes; at += 64) {
-      const __m512i value = _mm512_loadu_si512(reinterpret_cast<const __m512i*>(from + at));
-      _mm512_store_si512(reinterpret_cast<__m512i*>(scratch + at), value);
-      _mm512_stream_si512(reinterpret_cast<__m512i*>(to + at), value);
-    }
-  }
-  std::memcpy(scratch + at, from + at, bytes - at);
-  std::memcpy(to + at, scratch + at, bytes - at);
+void copy_stripe(const std::byte* from, std::byte* to, std::byte* scratch) {
+  const __m512i value = _mm512_loadu_si512(from);
+  _mm512_store_si512(scratch, value);
+  _mm512_stream_si512(reinterpret_cast<__m512i*>(to), value);
 }
 
 }  // namespace
 
-uint64_t hash_copy_avx512(std::span<const CopyRun> runs) { return hash_copy_steps(runs, copy_step); }
+uint64_t hash_copy_avx512(std::span<const CopyRun> runs, const std::byte* next) {
+  return hash_copy_by(runs, next, copy_stripe);
+}
 
 }  // namespace baton::transport

@@ -18,14 +18,15 @@ TEST_P(HashCopyTest, StoresTheBytesAndHashesThemAsTheLibraryDoes) {
   std::mt19937 random(1);
   std::vector<std::byte> source(1 << 16);
   for (auto& b : source) b = static_cast<std::byte>(random());
-  for (size_t bytes : {0, 1, 31, 32, 63, 64, 65, 200, 640, 2048, 4095, 4096, 4097, 12345}) {
+  for (size_t bytes :
+       {0, 1, 31, 32, 63, 64, 65, 128, 192, 200, 448, 512, 576, 640, 1024, 1088, 2048, 4095, 4096, 4097, 12345}) {
     for (size_t shift : {0, 1, 32, 64}) {
       alignas(64) static std::byte target[1 << 16];
       std::memset(target, 0xEE, sizeof(target));
       const size_t second = 32768;
       const CopyRun runs[] = {{source.data() + shift, target + shift, bytes},
                               {source.data() + 20000, target + second, bytes}};
-      const uint64_t hash = hash_copy(runs);
+      const uint64_t hash = hash_copy(runs, nullptr);
       store_fence();
       std::vector<std::byte> joined(source.begin() + shift, source.begin() + shift + bytes);
       joined.insert(joined.end(), source.begin() + 20000, source.begin() + 20000 + bytes);

@@ -13,7 +13,8 @@ Result<void> ShmMover::move(const Moves& moves, std::span<const std::byte> sourc
       copies_.push_back({source.data() + run.from, run.to == kNotStored ? nullptr : destination.data() + run.to,
                          static_cast<size_t>(run.bytes)});
     }
-    if (hash_copy_(copies_) != units[u].checksum) bad = u;
+    const auto* after = next < moves.runs.size() ? source.data() + moves.runs[next].from : nullptr;
+    if (hash_copy_(copies_, after) != units[u].checksum) bad = u;
   }
   store_fence();
   if (bad < units.size()) return fail(Code::kDataLoss, "KV unit {} fails its checksum", bad);
