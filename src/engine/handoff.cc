@@ -5,7 +5,6 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "transfer/random_id.h"
 
 namespace baton::engine {
 namespace {
@@ -41,7 +40,7 @@ bool Handoff::push(uint64_t step, const std::string& client_id, const wire::KvTr
   const int64_t given = sequence.given_count;
   const int64_t begin = sequence.pushed_tokens, end = std::min(computed, given);
   if (end <= begin) return false;
-  if (sequence.push_id == 0) sequence.push_id = transfer::random_id();
+  while (sequence.push_id == 0) sequence.push_id = push_ids_.next();
   sequence.pushed_tokens = end;
   const auto& table = sequence.blocks.table;
   std::vector<BlockId> blocks(table.begin() + begin / blocks_.block_size(), table.begin() + blocks_.blocks_for(end));

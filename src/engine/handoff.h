@@ -15,6 +15,7 @@
 #include "engine/kv_host.h"
 #include "engine/scheduler/sequence.h"
 #include "engine/scheduler/step_plan.h"
+#include "engine/seed_source.h"
 #include "kv/block_manager.h"
 #include "kv/state_pool.h"
 
@@ -76,6 +77,7 @@ class Handoff {
   kv::StatePool& states_;
   std::unordered_map<std::string, std::vector<BlockId>> pinned_;  // by ticket: parts of prompts that are being pushed
   uint64_t next_ticket_ = 1;
+  SeedSource push_ids_{0};
   std::unordered_map<std::string, Offered> offers_;           // by transfer id
   std::unordered_map<std::string, Loading> loads_;            // by transfer id
   std::unordered_map<SequenceId, std::string> transfer_of_;   // of loads

@@ -1,6 +1,10 @@
 """A prefill and a decode engine that are cut differently, as real processes: the same tokens as one rank gives, with the
 KV handed over and never recomputed."""
 import json
+import pathlib
+import shutil
+import subprocess
+import tempfile
 import unittest
 
 import harness
@@ -57,7 +61,7 @@ class UnequalGrids(harness.ServingTest):
         return made
 
     def check_equal(self, prefill_flags, decode_flags, transport="auto", prefill=None, decode=None, model=harness.TINY,
-                    requests=REQUESTS):
+                    requests=REQUESTS, common=()):
         extra = {"kv_connector": self.CONNECTOR,
                  "kv_connector_extra_config": {"baton_transport": transport, "prefill": prefill or {},
                                                "decode": decode or {}}}
@@ -65,7 +69,7 @@ class UnequalGrids(harness.ServingTest):
         chunks = ["--max-num-batched-tokens", "200"]
         p = self.prefill_processes([*prefill_flags, *chunks], extra=extra, model=model)[0]
         d = self.decode(*decode_flags, into=self.processes, extra=extra, model=model)
-        alone = self.engine("alone", into=self.processes, model=model)
+        alone = self.engine("alone", *common, into=self.processes, model=model)
         proxy = self.proxy([p], [d], "--mode", self.MODE, into=self.processes)
         for body in requests:
             self.assertEqual(answers(proxy.port, body), answers(alone.port, body), body)
@@ -80,6 +84,36 @@ class UnequalGrids(harness.ServingTest):
             with self.subTest(name):
                 try:
                     self.check_equal(prefill, decode, transport="tcp" if name in OVER_TCP else "auto")
+                finally:
+                    harness.end_all(self.processes)
+
+    def checkpoint(self, arch, *sizes):
+        folder = tempfile.mkdtemp(prefix="baton-grids-")
+        self.addCleanup(shutil.rmtree, folder)
+        path = pathlib.Path(folder) / arch
+        subprocess.run([harness.BATON, "make-checkpoint", "--arch", arch, "--out", str(path), *sizes], check=True,
+                       capture_output=True, timeout=60)
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            if not (path / name).exists():
+                shutil.copy(pathlib.Path(harness.TINY) / name, path)
+        return str(path)
+
+    def test_latents_states_and_quantised_caches(self):
+        """What every tensor rank has is sent once; a state when the prompt ends; a quantised cache as it is stored."""
+        deepseek = self.checkpoint("deepseek_v32")
+        kimi = self.checkpoint("kimi_k31", "--heads", "4", "--layers", "8")
+        requests = REQUESTS[1:3] + REQUESTS[4:]
+        for name, model, prefill, decode in (
+                ("latents and index keys", deepseek, ["-tp", "4"], []),
+                ("latents in int8 over context ranks", deepseek, ["-pcp", "2", "--kv-cache-dtype", "int8"],
+                 ["-tp", "4", "-dcp", "4", "--kv-cache-dtype", "int8"]),
+                ("states of two stages", kimi, ["-pp", "2", "-tp", "2"], ["-tp", "4"]),
+                ("states of two processes over context ranks", kimi, ["-pp", "2", "--nnodes", "2", "-pcp", "2"],
+                 ["-tp", "2", "-dcp", "2"])):
+            with self.subTest(name):
+                common = decode[decode.index("--kv-cache-dtype"):] if "--kv-cache-dtype" in decode else []
+                try:
+                    self.check_equal(prefill, decode, model=model, requests=requests, common=common)
                 finally:
                     harness.end_all(self.processes)
 
