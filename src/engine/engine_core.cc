@@ -211,8 +211,8 @@ Result<void> EngineCore::begin(StepPlan plan) {
   for (const auto& step : plan.sequences) {
     auto& record = records_.at(step.sequence);
     if (auto& sequence = *scheduler_.find(step.sequence); sequence.pushes) {
-      handoff_.push(record.id, *record.transfer, sequence,
-                    step.first_position + static_cast<int64_t>(step.tokens.size()));
+      plan.pushes |= handoff_.push(plan.number, record.id, *record.transfer, sequence,
+                                   step.first_position + static_cast<int64_t>(step.tokens.size()));
     }
     auto& times = record.times;
     if (times.scheduled) continue;
