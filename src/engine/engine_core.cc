@@ -351,6 +351,7 @@ EngineStats EngineCore::stats() const {
           .recomputed = counters.recomputed,
           .last_token_mismatches = mismatches_,
           .transfer_failures = transfer_failures_,
+          .group_busy = parts_.replicas && !parts_.replicas->resting() ? 1 : 0,
           .offers_held = handoff_.offers_held()};
 }
 
