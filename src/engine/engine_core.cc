@@ -157,6 +157,10 @@ void EngineCore::leave(const std::string& reason) {
   parts_.executor->leave(reason);
 }
 
+void EngineCore::leave_group() {
+  if (parts_.replicas) parts_.replicas->leave("the engine of this replica has ended");
+}
+
 void EngineCore::poll_handoff() {
   for (auto& loaded : handoff_.poll()) take_loaded(std::move(loaded));
 }

@@ -190,9 +190,10 @@ class Topologies(unittest.TestCase):
 
     def test_an_orderly_stop_of_all_ends_all_in_order(self):
         """What a launcher does: SIGTERM to each, one after the other."""
+        model = self.experts()
         for count, delay in ((2, 0), (3, 0.3)):
             with self.subTest(count=count, delay=delay):
-                replicas = self.replicas(count, self.experts())
+                replicas = self.replicas(count, model)
                 for replica in replicas:
                     replica.wait_ready()
                 for replica in replicas:
