@@ -270,6 +270,16 @@ TEST(ReplicaGroupTest, ALostOneIsNamedByAllOthers) {
   }
 }
 
+// A replica whose thread has ended takes part in no exchange: the others must hear of it then, not when it is
+// destroyed.
+TEST(ReplicaGroupTest, AStoppedOneHasLeftBeforeItIsDestroyed) {
+  Replicas replicas(2, small_model());
+  replicas[0].engine().drain(Duration(0));
+  if (replicas[1].submit(make_request("r", random_prompt(1, 4)))) (void)replicas[1].wait("r");
+  EXPECT_NE(replicas[1].engine().health_reason().find("has ended"), std::string::npos)
+      << replicas[1].engine().health_reason();
+}
+
 // Whatever bytes come, a step is refused or keeps to its limits; a step that goes round is the same.
 TEST(StepCodec, RefusesWhatLeavesTheCache) {
   const StepLimits limits{.max_rows = 8,
