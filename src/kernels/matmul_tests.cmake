@@ -5,3 +5,5 @@ baton_test(NAME matmul_test
 _baton_isa_flags(matmul_peak_avx512.cc)
 add_executable(matmul_bench matmul_bench.cc matmul_peak.cc matmul_peak_avx512.cc)
 target_link_libraries(matmul_bench PRIVATE baton_options baton_kernels)
+# For reports outside of this room.
+baton_library(NAME kernel_peak SOURCES matmul_peak.cc matmul_peak_avx512.cc DEPS baton_tensor)
