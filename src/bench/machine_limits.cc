@@ -1,19 +1,11 @@
 #include "bench/machine_limits.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-#if defined(__x86_64__)
-#include <emmintrin.h>
-#endif
 
 #include <algorithm>
 #include <cstring>
 #include <functional>
 #include <span>
-#include <thread>
 #include <vector>
 
 #include "base/clock.h"
@@ -21,6 +13,7 @@
 #include "kernels/matmul_peak.h"
 #include "tensor/buffer.h"
 #include "tensor/cpu.h"
+#include "transport/copy_limits.h"
 
 namespace baton::bench {
 namespace {
@@ -62,62 +55,6 @@ double peak_gops(int threads, double (*burn)(int64_t), double budget_s) {
   return operations[0] * threads / seconds / 1e9;
 }
 
-void stream_copy(const std::byte* from, std::byte* to, size_t bytes) {
-#if defined(__x86_64__)
-  for (size_t at = 0; at + 64 <= bytes; at += 64) {
-    for (size_t lane = 0; lane < 64; lane += 16) {
-      _mm_stream_si128(reinterpret_cast<__m128i*>(to + at + lane),
-                       _mm_load_si128(reinterpret_cast<const __m128i*>(from + at + lane)));
-    }
-  }
-  _mm_sfence();
-#else
-  std::memcpy(to, from, bytes);
-#endif
-}
-
-// A descriptor that closes itself.
-struct Socket {
-  explicit Socket(int number) : fd(number) {}
-  ~Socket() {
-    if (fd >= 0) close(fd);
-  }
-  Socket(const Socket&) = delete;
-  Socket& operator=(const Socket&) = delete;
-  int fd;
-};
-
-// 0 when the machine has no loopback to measure.
-double tcp_gbs(std::span<const std::byte> source) {
-  const Socket listener(socket(AF_INET, SOCK_STREAM, 0)), sender(socket(AF_INET, SOCK_STREAM, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  auto* const any = reinterpret_cast<sockaddr*>(&address);
-  socklen_t size = sizeof(address);
-  if (bind(listener.fd, any, size) != 0 || listen(listener.fd, 1) != 0) return 0;
-  if (getsockname(listener.fd, any, &size) != 0 || connect(sender.fd, any, size) != 0) return 0;
-  const Socket receiver(accept(listener.fd, nullptr, nullptr));
-  if (receiver.fd < 0) return 0;
-  std::thread thread([&] {
-    for (size_t at = 0; at < source.size();) {
-      const ssize_t sent =
-          send(sender.fd, source.data() + at, std::min<size_t>(1 << 20, source.size() - at), MSG_NOSIGNAL);
-      if (sent <= 0) break;
-      at += static_cast<size_t>(sent);
-    }
-    shutdown(sender.fd, SHUT_WR);
-  });
-  std::vector<std::byte> buffer(1 << 20);
-  const SteadyClock clock;
-  const TimePoint begin = clock.now();
-  size_t got = 0;
-  for (ssize_t n; (n = recv(receiver.fd, buffer.data(), buffer.size(), 0)) > 0;) got += static_cast<size_t>(n);
-  const double seconds = seconds_between(begin, clock.now());
-  thread.join();
-  return static_cast<double>(got) / seconds / 1e9;
-}
-
 }  // namespace
 
 MachineLimits measure_limits(double budget_s) {
@@ -137,8 +74,8 @@ MachineLimits measure_limits(double budget_s) {
   limits.read_all_gbs = limits.cores > 1 ? read_gbs(bytes, limits.cores, part) : limits.read_one_gbs;
   const double copied = static_cast<double>(kBytes) / 1e9;
   limits.memcpy_gbs = copied / best_seconds(part, [&] { std::memcpy(to->data(), from->data(), kBytes); });
-  limits.nt_copy_gbs = copied / best_seconds(part, [&] { stream_copy(from->data(), to->data(), kBytes); });
-  limits.tcp_gbs = tcp_gbs(bytes);
+  limits.nt_copy_gbs = copied / best_seconds(part, [&] { transport::stream_copy(from->data(), to->data(), kBytes); });
+  if (const auto seconds = transport::loopback_tcp_seconds(bytes)) limits.tcp_gbs = copied / *seconds;
   return limits;
 }
 

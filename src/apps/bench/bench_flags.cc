@@ -72,7 +72,7 @@ void add_dataset_flags(CLI::App& app, DatasetFlags& flags) {
   add("--dataset-path", options.path, "The file of sharegpt, custom and timed_trace");
   add("--num-prompts", options.count, "Requests");
   add("--seed", options.seed, "One seed, one load");
-  add("--input-len", flags.input_len, "Sets the data set's own input length");
+  add("--input-len", flags.input_len, "Sets --random-input-len");
   add("--output-len", flags.output_len, "Sets the data set's own output length");
   add("--random-input-len", options.input_len, "Tokens of a prompt");
   add("--random-output-len", options.output_len, "Tokens of an answer");
@@ -101,12 +101,11 @@ Result<bench::DatasetOptions> dataset_options(const DatasetFlags& flags) {
   options.output_range_ratio = ratios.second;
   options.oversample = !flags.no_oversample;
   options.shuffle = !flags.disable_shuffle;
-  if (flags.input_len >= 0) options.input_len = options.repetition_prefix_len = flags.input_len;
+  if (flags.input_len >= 0) options.input_len = flags.input_len;
   if (flags.output_len >= 0) {
     options.output_len = options.repetition_output_len = options.sharegpt_output_len = options.custom_output_len =
         flags.output_len;
   }
-  if (flags.input_len >= 0) options.repetition_suffix_len = 0;
   return options;
 }
 
