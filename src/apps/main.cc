@@ -23,7 +23,7 @@ constexpr std::string_view kUsage =
     "  proxy            the proxy in front of prefill and decode engines\n"
     "  launch           the data-parallel ranks of one host, each by a template\n"
     "  ask QUESTION     one question to a server, the answer streamed, and what it took\n"
-    "  bench            serve, latency, throughput: loads and what they show\n"
+    "  bench            serve, latency, throughput, handoff, kernels: loads, and what the machine shows\n"
     "  quantize IN OUT  a checkpoint of floats in one of the published quantised forms\n"
     "  make-checkpoint  a random checkpoint of a model family, at any size\n"
     "  version          this version\n"

@@ -14,6 +14,8 @@ constexpr std::string_view kUsage =
     "  serve        a load on a running server: latencies, throughput, goodput (flags and report as vLLM's)\n"
     "  latency      one batch in an engine of this process\n"
     "  throughput   a whole data set in an engine of this process\n"
+    "  handoff      what the hand-off of KV moves per second, beside the machine's copies\n"
+    "  kernels      what the kernels do, beside the machine's limits\n"
     "\n"
     "`baton bench <what> --help` tells its options; docs/bench.md tells more.\n";
 
@@ -26,6 +28,8 @@ int bench_command(int argc, char** argv) {
   if (what == "serve") return bench_serve_command(count, arguments);
   if (what == "latency") return bench_latency_command(count, arguments);
   if (what == "throughput") return bench_throughput_command(count, arguments);
+  if (what == "handoff") return bench_handoff_command(count, arguments);
+  if (what == "kernels") return bench_kernels_command(count, arguments);
   if (what == "--help" || what == "-h" || what == "help") {
     fmt::print("{}", kUsage);
     return 0;

@@ -9,5 +9,7 @@ int bench_command(int argc, char** argv);
 int bench_serve_command(int argc, char** argv);
 int bench_latency_command(int argc, char** argv);
 int bench_throughput_command(int argc, char** argv);
+int bench_handoff_command(int argc, char** argv);
+int bench_kernels_command(int argc, char** argv);
 
 }  // namespace baton::apps

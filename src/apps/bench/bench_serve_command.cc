@@ -216,21 +216,16 @@ Result<void> wait_until_ready(const bench::LoadOptions& options, double timeout_
   }
 }
 
-// One request before the load, so that a wrong set-up says so at once, and those of --num-warmups.
-Result<void> warm_up(const std::vector<bench::Sample>& samples, const bench::LoadOptions& options, int64_t count) {
-  auto one = options;
-  one.progress = false;
-  const auto send = [&](std::vector<bench::Sample> some) -> Result<void> {
-    one.send_at_s.assign(some.size(), 0.0);
-    one.payload.logprobs = options.payload.logprobs;
-    const auto result = bench::run_load(some, one);
-    if (result.interrupted) return fail(Code::kCancelled, "interrupted");
-    if (result.records.front().success) return {};
-    return fail(Code::kUnavailable, "a first request to {}:{}{} failed: {}", one.origin.host, one.origin.port,
-                one.endpoint, result.records.front().error);
-  };
-  if (count > 0) return send(std::vector(static_cast<size_t>(count), samples.front()));
-  return {};
+// The first request `count` times before the measurement; a wrong set-up says so here.
+Result<void> warm_up(const std::vector<bench::Sample>& samples, bench::LoadOptions options, int64_t count) {
+  if (count < 1) return {};
+  options.progress = false;
+  options.send_at_s.assign(static_cast<size_t>(count), 0.0);
+  const auto result = bench::run_load(std::vector(static_cast<size_t>(count), samples.front()), options);
+  if (result.interrupted) return fail(Code::kCancelled, "interrupted");
+  if (result.records.front().success) return {};
+  return fail(Code::kUnavailable, "a first request to {}:{}{} failed: {}", options.origin.host, options.origin.port,
+              options.endpoint, result.records.front().error);
 }
 
 void print_failures(const std::vector<bench::RequestRecord>& records) {
