@@ -2,6 +2,8 @@
 # tools/build.sh PRESET [TARGET ...]: configures once, builds, shows the compiler's words only when it fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# Trees in other folders share ccache's objects: the paths it hashes are relative to the tree.
+export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$PWD} CCACHE_NOHASHDIR=${CCACHE_NOHASHDIR:-1}
 preset=$1
 shift
 log=$(mktemp)

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "apps/ask_command.h"
+#include "apps/bench/bench_command.h"
 #include "apps/launch_command.h"
 #include "apps/make_checkpoint_command.h"
 #include "apps/proxy_command.h"
@@ -22,6 +23,7 @@ constexpr std::string_view kUsage =
     "  proxy            the proxy in front of prefill and decode engines\n"
     "  launch           the data-parallel ranks of one host, each by a template\n"
     "  ask QUESTION     one question to a server, the answer streamed, and what it took\n"
+    "  bench            serve, latency, throughput, handoff, kernels: loads, and what the machine shows\n"
     "  quantize IN OUT  a checkpoint of floats in one of the published quantised forms\n"
     "  make-checkpoint  a random checkpoint of a model family, at any size\n"
     "  version          this version\n"
@@ -39,6 +41,7 @@ int main(int argc, char** argv) {
   if (command == "proxy") return baton::apps::proxy_command(count, arguments);
   if (command == "launch") return baton::apps::launch_command(count, arguments);
   if (command == "ask") return baton::apps::ask_command(count, arguments);
+  if (command == "bench") return baton::apps::bench_command(count, arguments);
   if (command == "quantize") return baton::apps::quantize_command(count, arguments);
   if (command == "make-checkpoint") return baton::apps::make_checkpoint_command(count, arguments);
   if (command == "version" || command == "--version" || command == "-v") {
@@ -49,7 +52,7 @@ int main(int argc, char** argv) {
     fmt::print("{}", kUsage);
     return 0;
   }
-  for (const std::string_view known : {"bench", "chat", "complete", "run-batch", "collect-env"}) {
+  for (const std::string_view known : {"chat", "complete", "run-batch", "collect-env"}) {
     if (command != known) continue;
     fmt::print(stderr, "{} {}: this command of vLLM is not in this version of Baton\n", program, known);
     return 2;

@@ -1,13 +1,9 @@
-// Latent attention, the indexer and their packed caches, each beside this machine's own limits: bytes against its read
-// bandwidth, operations against its fp32 peak. Then the error of each cache dtype against fp32.
-//   latent_attention_bench [--threads N] [--isa avx2] [--filter decode]
-// With one thread, times are the processor time of that thread, so that a busy machine does not disturb them.
-#include <cmath>
+// Latent attention, the indexer and their packed caches, and the error of each cache dtype (kernel_bench.h).
 #include <numeric>
 
+#include "kernels/bench_support.h"
 #include "kernels/indexer.h"
 #include "kernels/latent_attention.h"
-#include "kernels/latent_bench.h"
 #include "kernels/latent_cache.h"
 
 namespace baton::kernels {
@@ -82,10 +78,12 @@ void bench_decode(Bench& bench) {
   const int64_t tokens = 4096;
   for (DType dtype : {DType::kBF16, DType::kF8E4M3, DType::kI8}) {
     for (int heads : {8, 16, 64, 96, 128}) {
+      const auto name = fmt::format("decode {} heads {} context {}", tensor::dtype_name(dtype), heads, tokens);
+      if (!bench.wants(name)) continue;
       Attend attend(dtype, heads, tokens, 1, bench);
       const double seconds = seconds_of(bench.options.threads, 3, [&] { attend.run(tokens, 1, bench); });
-      bench.line(fmt::format("decode {} heads {} context {}", tensor::dtype_name(dtype), heads, tokens), seconds,
-                 static_cast<double>(tokens * attend.arena.view.token_bytes), kOpsPerPair * heads * tokens);
+      bench.line(name, seconds, static_cast<double>(tokens * attend.arena.view.token_bytes),
+                 kOpsPerPair * heads * tokens);
     }
   }
 }
@@ -94,11 +92,13 @@ void bench_sparse(Bench& bench) {
   const int64_t tokens = 65536;
   for (DType dtype : {DType::kBF16, DType::kF8E4M3}) {
     for (int heads : {16, 64}) {
+      const auto name = fmt::format("sparse {} heads {} 2048 of {}", tensor::dtype_name(dtype), heads, tokens);
+      if (!bench.wants(name)) continue;
       Attend attend(dtype, heads, tokens, 1, bench);
       attend.select(2048, tokens);
       const double seconds = seconds_of(bench.options.threads, 3, [&] { attend.run(tokens, 1, bench); });
-      bench.line(fmt::format("sparse {} heads {} 2048 of {}", tensor::dtype_name(dtype), heads, tokens), seconds,
-                 2048.0 * static_cast<double>(attend.arena.view.token_bytes), kOpsPerPair * heads * 2048);
+      bench.line(name, seconds, 2048.0 * static_cast<double>(attend.arena.view.token_bytes),
+                 kOpsPerPair * heads * 2048);
     }
   }
 }
@@ -107,13 +107,15 @@ void bench_prefill(Bench& bench) {
   const int rows = 512;
   for (int heads : {8, 64}) {
     for (int64_t tokens : {512, 1536}) {
+      const auto name = fmt::format("prefill bf16 heads {} rows {} to {}", heads, rows, tokens);
+      if (!bench.wants(name)) continue;
       Attend attend(DType::kBF16, heads, tokens, rows, bench);
       const double seconds =
           seconds_of(bench.options.threads, heads == 64 ? 1 : 2, [&] { attend.run(tokens, rows, bench); });
       double pairs = 0;
       for (int64_t r = tokens - rows; r < tokens; ++r) pairs += static_cast<double>(r + 1);
-      bench.line(fmt::format("prefill bf16 heads {} rows {} to {}", heads, rows, tokens), seconds,
-                 static_cast<double>(tokens * attend.arena.view.token_bytes), kOpsPerPair * heads * pairs);
+      bench.line(name, seconds, static_cast<double>(tokens * attend.arena.view.token_bytes),
+                 kOpsPerPair * heads * pairs);
     }
   }
 }
@@ -123,6 +125,9 @@ void bench_indexer(Bench& bench) {
   for (DType dtype : {DType::kBF16, DType::kF8E4M3, DType::kI8}) {
     for (int rows : {1, 64}) {
       const int64_t tokens = rows == 1 ? 16384 : 4096;
+      const auto name =
+          fmt::format("indexer {} heads {} rows {} context {}", tensor::dtype_name(dtype), heads, rows, tokens);
+      if (!bench.wants(name)) continue;
       Arena arena({.kind = PagedKind::kIndexKeys, .dim = dim, .dtype = dtype}, tokens, bench);
       const auto q = random_floats(int64_t{rows} * heads * dim, 1), w = random_floats(int64_t{rows} * heads, 2);
       std::vector<float> scores(static_cast<size_t>(rows * tokens));
@@ -138,8 +143,7 @@ void bench_indexer(Bench& bench) {
                       .isa = bench.options.isa},
                      {&slice, 1}, scores.data(), tokens, scratch, bench.pool);
       });
-      bench.line(fmt::format("indexer {} heads {} rows {} context {}", tensor::dtype_name(dtype), heads, rows, tokens),
-                 seconds, static_cast<double>(tokens * arena.view.token_bytes),
+      bench.line(name, seconds, static_cast<double>(tokens * arena.view.token_bytes),
                  2.0 * dim * heads * rows * static_cast<double>(tokens));
     }
   }
@@ -151,7 +155,9 @@ void bench_indexer(Bench& bench) {
 
 // Relative error of the output (its L2 norm) against an fp32 cache: latents of a norm's size, and the same with every
 // 64th dimension 20 times larger, as outlier channels are.
-void print_errors(Bench& bench) {
+}  // namespace
+
+void bench_latent_errors(Bench& bench) {
   const int heads = 16, rows = 16;
   const int64_t tokens = 512;
   for (bool outliers : {false, true}) {
@@ -167,38 +173,17 @@ void print_errors(Bench& bench) {
       write_latents(attend.arena.view, {&all, 1}, latent.data(), 512, rope.data(), 64, bench.options.isa, bench.pool);
       attend.run(tokens, rows, bench);
       if (dtype == DType::kF32) exact = attend.out;
-      double difference = 0, size = 0;
-      for (size_t i = 0; i < exact.size(); ++i) {
-        difference += std::pow(double{attend.out[i]} - exact[i], 2);
-        size += std::pow(double{exact[i]}, 2);
-      }
-      fmt::print("error {:6} {:14} {:.2e}\n", tensor::dtype_name(dtype), outliers ? "with outliers" : "normal",
-                 std::sqrt(difference / size));
+      bench.error_line(fmt::format("error latent {}{}", tensor::dtype_name(dtype), outliers ? " with outliers" : ""),
+                       attend.out, exact);
     }
   }
 }
 
-int run(int argc, char** argv) {
-  Options options;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string flag = argv[i], value = argv[i + 1];
-    if (flag == "--threads") options.threads = std::stoi(value);
-    if (flag == "--isa") options.isa = tensor::parse_isa(value).value_or(options.isa);
-    if (flag == "--filter") options.filter = value;
-  }
-  Bench bench(options);
-  fmt::print("limits at {} threads: read {:.1f} GB/s, f32 {:.0f} GFLOP/s; kernels: {}\n", options.threads,
-             bench.read_bytes / 1e9, bench.fma_ops / 1e9, tensor::isa_name(options.isa));
-  if (bench.wants("decode")) bench_decode(bench);
-  if (bench.wants("sparse")) bench_sparse(bench);
-  if (bench.wants("prefill")) bench_prefill(bench);
-  if (bench.wants("indexer")) bench_indexer(bench);
-  if (bench.wants("context")) bench_context(bench);
-  if (bench.wants("error")) print_errors(bench);
-  return 0;
+void bench_latent(Bench& bench) {
+  bench_decode(bench);
+  bench_sparse(bench);
+  bench_prefill(bench);
+  bench_indexer(bench);
 }
 
-}  // namespace
 }  // namespace baton::kernels
-
-int main(int argc, char** argv) { return baton::kernels::run(argc, argv); }

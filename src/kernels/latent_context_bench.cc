@@ -4,11 +4,11 @@
 #include <cmath>
 #include <numeric>
 
+#include "kernels/bench_support.h"
 #include "kernels/indexer.h"
 #include "kernels/indexer_rows.h"
 #include "kernels/lane_partials.h"
 #include "kernels/latent_attention.h"
-#include "kernels/latent_bench.h"
 #include "kernels/latent_cache.h"
 
 namespace baton::kernels {
@@ -77,6 +77,8 @@ void run_ranks(Bench& bench, Body body) {
 
 void bench_lanes(Bench& bench, DType dtype, int heads, int64_t tokens) {
   const int threads = bench.options.threads;
+  const auto name = fmt::format("context {} heads {} of {}", tensor::dtype_name(dtype), heads, tokens);
+  if (!bench.wants(name)) return;
   const auto q = random_floats(int64_t{heads} * 576, 1);
   std::vector<float> out(int64_t{heads} * 512), spread_out(out.size());
   std::vector<std::byte> scratch(latent_attention_scratch_bytes(heads, 512, 64, threads));
@@ -124,18 +126,19 @@ void bench_lanes(Bench& bench, DType dtype, int heads, int64_t tokens) {
     const double before = seconds_of(threads, 1, lanes), last = seconds_of(threads, 1, merge);
     if (before + last < of_ranks) of_ranks = before + last, of_merge = last;
   }
-  const std::string name = fmt::format("context {} heads {} of {}", tensor::dtype_name(dtype), heads, tokens);
   const double bytes = static_cast<double>(tokens * one.view.token_bytes), ops = kOpsPerPair * heads * tokens;
   bench.line(name + " one rank", of_one, bytes, ops);
   bench.line(name + " 16 ranks", of_ranks, bytes, ops);
-  fmt::print("{:42} {:.3f} of one rank's time, the merge {:.4f}; outputs {}\n", "", of_ranks / of_one,
-             of_merge / of_one, out == spread_out ? "equal" : "DIFFER");
+  bench.line(name + " 16 ranks, the merge of it", of_merge, 0, 0);
+  bench.check(name, out == spread_out, "16 ranks and one give unequal outputs");
 }
 
 // The choice of 2048 positions for one row, all but the scoring: out of all positions' scores by one rank, against each
 // rank's best out of its own and then the best of these. Small heads: scoring is not what is looked at.
 void bench_choice(Bench& bench, int64_t tokens) {
   const int heads = 4, dim = 16, top_k = 2048;
+  const auto name = fmt::format("context choice of 2048 of {}", tokens);
+  if (!bench.wants(name)) return;
   const SpreadArena arena({.kind = PagedKind::kIndexKeys, .dim = dim, .dtype = DType::kI8}, tokens, kRanks, bench);
   const auto q = random_floats(heads * dim, 1), w = random_floats(heads, 2);
   const SequenceSlice slice = {.block_table = arena.table.data(), .context_len = tokens - 1, .row_count = 1};
@@ -169,9 +172,10 @@ void bench_choice(Bench& bench, int64_t tokens) {
       seconds_of(1, 5, [&] { index_candidates(args_of(0), {&slice, 1}, tokens, candidates, scratch, pool); });
   const double choose = seconds_of(
       1, 5, [&] { select_candidates(args_of(0), {&slice, 1}, {.first = 0, .count = 1}, candidates, scratch, pool); });
-  fmt::print(
-      "context choice of 2048 of {:8}: of all scores {:7.1f} us; a rank's best {:6.1f} + best of 16 {:6.1f}; {}\n",
-      tokens, all * 1e6, (best - score) * 1e6, choose * 1e6, selected == of_all ? "equal" : "DIFFER");
+  bench.line(name + ", of all scores", all, 0, 0);
+  bench.line(name + ", a rank's best", std::max(1e-9, best - score), 0, 0);
+  bench.line(name + ", best of 16 ranks'", choose, 0, 0);
+  bench.check(name, selected == of_all, "16 ranks and one choose unequally");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What this machine can do at most, for matmul_bench: instructions on registers alone, and reads of memory.
+// What this machine can do at most, for reports: instructions on registers alone, and reads of memory.
 #pragma once
 
 #include <cstddef>
