@@ -6,7 +6,6 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <deque>
 
 #include "base/log.h"
 #include "net/sse.h"
@@ -18,6 +17,7 @@ namespace {
 
 namespace asio = net::asio;
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+constexpr std::string_view kEventBegin = "data: ", kEventEnd = "\n\n";
 constexpr Duration kAbortTimeout = std::chrono::seconds(2);
 constexpr Duration kDrainTimeout = std::chrono::seconds(1);
 
@@ -165,7 +165,6 @@ class GenerationDriver final : public MetaserverClient {
         call_to(action.instance, action.request_id, std::move(action.body), state_->options.first_token_timeout);
     if (!call) co_return DecodeAnswered{removed()};
     reader_ = net::SseReader();
-    events_.clear();
     auto stream = co_await state_->client->request_stream(std::move(*call));
     call_.reset();
     if (!stream) co_return DecodeAnswered{fail(stream.error())};
@@ -187,19 +186,26 @@ class GenerationDriver final : public MetaserverClient {
     }
   }
 
+  // Events that only bring tokens go to the client from here; any other is the machine's.
   Next perform(ReadDecode&) {
-    while (events_.empty()) {
+    for (;;) {
+      while (const auto data = reader_.next()) {
+        const size_t before = unsent_.size();
+        unsent_ += kEventBegin;
+        if (!fsm_.pass(*data, unsent_)) {
+          unsent_.resize(before);
+          co_return DecodeEvent{std::string(*data)};
+        }
+        unsent_ += kEventEnd;
+      }
       if (!co_await flush()) co_return std::nullopt;
       if (gone_) co_return std::nullopt;
       auto piece = co_await stream_->read_piece();
       if (!piece) co_return DecodeEnded{fail(piece.error())};
       if (piece->empty()) co_return DecodeEnded{};
-      for (auto& each : reader_.feed(*piece)) events_.push_back(std::move(each));
+      reader_.append(*piece);
       if (reader_.overflowed()) co_return DecodeEnded{fail(Code::kDataLoss, "an event is larger than the proxy holds")};
     }
-    DecodeEvent event{std::move(events_.front())};
-    events_.pop_front();
-    co_return event;
   }
 
   Next perform(Delay& action) {
@@ -354,7 +360,6 @@ class GenerationDriver final : public MetaserverClient {
   std::shared_ptr<net::HttpCancellation> call_;
   std::unique_ptr<net::HttpClientStream> stream_;
   net::SseReader reader_;
-  std::deque<std::string> events_;
   std::string unsent_;
   bool gone_ = false, finished_ = false;
 };
@@ -397,7 +402,7 @@ net::Task<void> handle_generation(State state, net::HttpRequest& request, net::H
     (void)co_await responder.respond(std::move(answer));
     co_return;
   }
-  auto plan = plan_request(request.path, request.body);
+  auto plan = plan_request(request.path, std::move(request.body));
   if (!plan) {
     (void)co_await responder.respond(error_answer(400, "BadRequestError", plan.error().message()));
     co_return;

@@ -332,6 +332,12 @@ void RequestFsm::on(DecodeEvent& event) {
   actions_.push_back(ReadDecode{});
 }
 
+// The first chunk and those of a resumed stream are changed more than pass_chunk knows.
+bool RequestFsm::pass(std::string_view event, std::string& out) {
+  const bool plain = stage_ == Stage::kDecode && began_ && !saw_done_ && !resume_ && generation_ <= 1;
+  return plain && !first_head_.is_null() && pass_chunk(plan_, event, output_ids_, out);
+}
+
 void RequestFsm::on(DecodeEnded& event) {
   if (event.how) return decode_failed({.message = "decode: the stream ended early"});
   decode_failed(failure_of("decode", event.how.error()));

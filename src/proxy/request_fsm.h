@@ -123,6 +123,10 @@ class RequestFsm {
   // The last action says what to do next: a Call, ReadDecode or Delay brings one event; Finish ends it.
   std::vector<Action> handle(Event event, TimePoint now);
 
+  // The short way of an event that only brings tokens, amid a stream in good order: its text for the client is appended
+  // to `out` and nothing follows but the next event. False, with nothing changed: take handle(DecodeEvent).
+  bool pass(std::string_view event, std::string& out);
+
   const Summary& summary() const { return summary_; }
   // The tokens of choice 0 so far: what a stream needs to go on elsewhere.
   const std::vector<TokenId>& prompt_ids() const { return prompt_ids_; }

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 
+#include "proxy/json_scan.h"
 #include "wire/ordered_json.h"
 
 namespace baton::proxy {
 namespace {
 
-constexpr double kImageLoad = 4096;  // about a thousand prompt tokens, however long its base64 is
-constexpr double kTokenLoad = 4;     // bytes of text per token
+constexpr std::string_view kLongMembers[] = {"prompt", "messages", "tools"};
+constexpr size_t kShortBytes = 64;  // a value this short is a value like any other
 
 bool flag(const Json& object, const char* name) {
   const auto found = object.find(name);
@@ -28,23 +29,32 @@ int64_t integer(const Json& object, const char* name, int64_t otherwise) {
 double estimate(const Json& value) {
   if (value.is_string()) {
     const auto& text = value.get_ref<const std::string&>();
-    return text.starts_with("data:") ? kImageLoad : static_cast<double>(text.size());
+    return text.starts_with("data:") ? kImageWeight : static_cast<double>(text.size());
   }
-  if (value.is_number()) return kTokenLoad;
+  if (value.is_number()) return kTokenWeight;
   double sum = 0;
   if (value.is_structured())
     for (const auto& each : value) sum += estimate(each);
   return sum;
 }
 
-bool several_prompts(const Json& body) {
+bool is_number(std::string_view value) { return value[0] == '-' || (value[0] >= '0' && value[0] <= '9'); }
+
+bool several_prompts(const RequestPlan& plan) {
+  const Json& body = plan.body;
+  for (const auto& kept : plan.kept) {
+    if (kept.name != "prompt") continue;
+    const auto elements = scan_array(std::string_view(plan.text).substr(kept.offset, kept.size), 2);
+    return elements && elements->size() > 1 && !is_number(elements->front());
+  }
   const auto prompt = body.find("prompt");
   if (prompt == body.end() || !prompt->is_array() || prompt->size() <= 1) return false;
   return !prompt->front().is_number();  // a list of numbers is one prompt
 }
 
-bool can_hand_off(const Json& body) {
-  if (several_prompts(body) || integer(body, "n", 1) > 1 || integer(body, "best_of", 1) > 1) return false;
+bool can_hand_off(const RequestPlan& plan) {
+  const Json& body = plan.body;
+  if (several_prompts(plan) || integer(body, "n", 1) > 1 || integer(body, "best_of", 1) > 1) return false;
   if (given(body, "use_beam_search") || given(body, "prompt_logprobs")) return false;
   if (given(body, "echo") && given(body, "logprobs")) return false;
   return integer(body, "max_tokens", 1) != 0;
@@ -131,6 +141,62 @@ Json* first_choice(Json& answer) {
   return &choices->front();
 }
 
+// The quick way: long members are left as they are. False: not for this body.
+bool read_members(RequestPlan& plan) {
+  const auto members = scan_object(plan.text, kMaxJsonDepth);
+  if (!members) return false;
+  plan.body = Json::object();
+  for (const auto& member : *members) {
+    const bool is_long = std::ranges::find(kLongMembers, member.key) != std::end(kLongMembers);
+    if (is_long) plan.load += member.text_bytes;
+    if (is_long && member.value.size() > kShortBytes) {
+      plan.kept.push_back({.name = std::string(member.key),
+                           .offset = static_cast<size_t>(member.value.data() - plan.text.data()),
+                           .size = member.value.size()});
+      plan.body.push_back({std::string(member.key), nullptr});
+      continue;
+    }
+    auto value = wire::parse_ordered_json(member.value, kMaxJsonDepth);
+    if (!value) return plan.load = 0, plan.kept.clear(), false;
+    plan.body.push_back({std::string(member.key), std::move(*value)});
+  }
+  if (plan.kept.empty()) plan.text = {};
+  return true;
+}
+
+// The thorough way, which says what is wrong.
+Result<void> parse_members(RequestPlan& plan) {
+  auto parsed = wire::parse_ordered_json(plan.text, kMaxJsonDepth);
+  if (!parsed) return fail(parsed.error().code(), "the body {}", parsed.error().message());
+  plan.text = {};
+  plan.body = std::move(*parsed);
+  if (!plan.body.is_object()) return fail(Code::kInvalidArgument, "the body is not a JSON object");
+  for (const auto name : kLongMembers)
+    if (const auto found = plan.body.find(name); found != plan.body.end()) plan.load += estimate(*found);
+  return {};
+}
+
+// `body`, a changed copy of the plan's, with the kept members in their places.
+std::string text_of(const RequestPlan& plan, const Json& body) {
+  if (plan.kept.empty()) return body.dump(-1, ' ', false, Json::error_handler_t::replace);
+  size_t bytes = 1024;
+  for (const auto& kept : plan.kept) bytes += kept.size;
+  std::string text;
+  text.reserve(bytes);
+  for (const auto& [name, value] : body.items()) {
+    text += text.empty() ? '{' : ',';
+    text += Json(name).dump(-1, ' ', false, Json::error_handler_t::replace);
+    text += ':';
+    const auto kept = std::ranges::find(plan.kept, name, &RequestPlan::Kept::name);
+    if (value.is_null() && kept != plan.kept.end()) {
+      text.append(plan.text, kept->offset, kept->size);
+    } else {
+      text += value.dump(-1, ' ', false, Json::error_handler_t::replace);
+    }
+  }
+  return text += '}';
+}
+
 }  // namespace
 
 void prepend_logprobs(const Json& logprobs, Json& answer) {
@@ -180,11 +246,10 @@ void recount_usage(const ResumePoint& resume, Json& answer) {
     (*usage)["completion_tokens"] = integer(*usage, "completion_tokens", 0) + outputs;
 }
 
-Result<RequestPlan> plan_request(std::string path, std::string_view body) {
-  auto parsed = wire::parse_ordered_json(body, kMaxJsonDepth);
-  if (!parsed) return fail(parsed.error().code(), "the body {}", parsed.error().message());
-  RequestPlan plan{.path = std::move(path), .body = std::move(*parsed)};
-  if (!plan.body.is_object()) return fail(Code::kInvalidArgument, "the body is not a JSON object");
+Result<RequestPlan> plan_request(std::string path, std::string body) {
+  RequestPlan plan{.path = std::move(path), .body = {}, .text = {}, .kept = {}};
+  plan.text = std::move(body);
+  if (!read_members(plan)) BATON_TRY(parse_members(plan));
   if (const auto stream = plan.body.find("stream");
       stream != plan.body.end() && !stream->is_boolean() && !stream->is_null())
     return fail(Code::kInvalidArgument, "'stream' must be true or false");
@@ -193,9 +258,7 @@ Result<RequestPlan> plan_request(std::string path, std::string_view body) {
   plan.wants_ids = flag(plan.body, "return_token_ids");
   if (const auto options = plan.body.find("stream_options"); options != plan.body.end() && options->is_object())
     plan.wants_usage = flag(*options, "include_usage");
-  plan.hand_off = can_hand_off(plan.body);
-  for (const char* name : {"prompt", "messages", "tools"})
-    if (const auto found = plan.body.find(name); found != plan.body.end()) plan.load += estimate(*found);
+  plan.hand_off = can_hand_off(plan);
   return plan;
 }
 
@@ -221,7 +284,7 @@ std::string prefill_body(const RequestPlan& plan, Json kv_transfer_params, const
   if (body.contains("max_completion_tokens")) body["max_completion_tokens"] = tokens;
   body.erase("stream_options");
   if (resume) add_resume(plan, *resume, body);
-  return body.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return text_of(plan, body);
 }
 
 std::string decode_body(const RequestPlan& plan, const Json& kv_transfer_params, const ResumePoint* resume) {
@@ -235,11 +298,11 @@ std::string decode_body(const RequestPlan& plan, const Json& kv_transfer_params,
   body["return_token_ids"] = true;
   if (plan.stream) {
     auto& options = body["stream_options"];
-    if (!options.is_object() && !options.is_null()) return body.dump(-1, ' ', false, Json::error_handler_t::replace);
+    if (!options.is_object() && !options.is_null()) return text_of(plan, body);
     if (options.is_null()) options = Json::object();
     options["include_usage"] = true;
   }
-  return body.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return text_of(plan, body);
 }
 
 AnswerNotes adapt_answer(const RequestPlan& plan, Json& answer, bool is_chunk, int64_t cached_tokens) {

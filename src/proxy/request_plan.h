@@ -17,7 +17,15 @@ inline constexpr int kMaxJsonDepth = 200;  // what writes a body out again recur
 
 struct RequestPlan {
   std::string path;  // "/v1/completions" or "/v1/chat/completions"
-  Json body;         // the client's own
+  // The client's own. Of its long members (prompt, messages, tools) only the text is kept, as it came: they are null
+  // here. So a prompt of a megabyte is looked through once and copied once for each engine.
+  Json body;
+  std::string text;  // the whole body as it came; empty when nothing is kept so
+  struct Kept {
+    std::string name;
+    size_t offset = 0, size = 0;  // in `text`
+  };
+  std::vector<Kept> kept;
   bool chat = false;
   bool stream = false;
   bool wants_usage = false;  // the client asked for the usage chunk
@@ -29,7 +37,7 @@ struct RequestPlan {
 };
 
 // kInvalidArgument: not JSON, not an object, nested too deep, `stream` not a boolean.
-Result<RequestPlan> plan_request(std::string path, std::string_view body);
+Result<RequestPlan> plan_request(std::string path, std::string body);
 
 // Where a request goes on whose decode engine has let it go or has failed: what it was asked and what it has said.
 struct ResumePoint {
@@ -69,6 +77,11 @@ void prepend_logprobs(const Json& logprobs, Json& answer);
 void prepend_answer(const Json& before, Json& answer);
 // Usage that counts the resumed tokens as prompt, made that of the request.
 void recount_usage(const ResumePoint& resume, Json& answer);
+
+// The same for one chunk of a stream without making a value of it: its text for the client is appended to `out` and its
+// tokens of choice 0 to `output_ids`. False, and nothing appended, for any chunk that says more than its tokens (an
+// error, usage, the prompt's ids, "recomputed", what is not JSON): adapt_answer's business.
+bool pass_chunk(const RequestPlan& plan, std::string_view chunk, std::vector<TokenId>& output_ids, std::string& out);
 
 // {"error": {message, type, param: null, code}} on one line.
 std::string error_json(int status, std::string_view type, std::string_view message);
