@@ -48,6 +48,7 @@ bool pass_choice(const RequestPlan& plan, std::string_view choice, std::vector<T
   for (const auto& [key, value, _] : *members) {
     if (key == "prompt_token_ids" && value != "null") return false;
     if (key == "stop_reason" && value.starts_with('"')) return false;
+    if (key == "finish_reason" && value != "null") return false;
     if (key == "index") first_choice = value == "0";
   }
   for (const auto& [key, value, _] : *members)

@@ -66,7 +66,14 @@ std::optional<DecodeFirst> decode_first(const ProxyState& state) {
   return DecodeFirst{.metaserver = state.metaserver, .key = make_uuid()};
 }
 
-class GenerationDriver final : public MetaserverClient {
+// The seed of a request whose engine would not tell.
+std::string draw_seed() {
+  uint64_t seed = 0;
+  RAND_bytes(reinterpret_cast<unsigned char*>(&seed), sizeof(seed));
+  return fmt::format("{:016x}", seed);
+}
+
+class GenerationDriver final : public MetaserverClient, public RunningRequest {
  public:
   GenerationDriver(State state, const net::HttpRequest& request, net::HttpResponder& responder, RequestPlan plan)
       : state_(std::move(state)),
@@ -76,11 +83,13 @@ class GenerationDriver final : public MetaserverClient {
         path_(request.path),
         stream_wanted_(plan.stream),
         decode_first_(decode_first(*state_)),
-        fsm_(std::move(plan), request_id_, state_->options.retry, state_->instances, decode_first_),
+        fsm_(std::move(plan), request_id_, state_->options.retry, state_->instances, decode_first_, draw_seed()),
         delay_(state_->executor) {
     if (decode_first_) state_->announced[decode_first_->key] = this;
+    state_->running.insert(this);
   }
   ~GenerationDriver() override {
+    state_->running.erase(this);
     if (decode_first_) state_->announced.erase(decode_first_->key);
     if (side_owner_) *side_owner_ = nullptr;
   }
@@ -100,6 +109,18 @@ class GenerationDriver final : public MetaserverClient {
     asio::co_spawn(state_->executor, run_side(state_, side_, side_owner_, headers_, path_, std::move(actions)),
                    asio::detached);
     return side_;
+  }
+
+  void instance_hangs(InstanceId id) override {
+    if (side_ && side_->call && side_->instance == id) {
+      state_->metrics.hung_calls.add();
+      side_->call->cancel();
+    }
+    if (calling_ != id || !fsm_.can_do_without()) return;
+    state_->metrics.hung_calls.add();
+    hangs_ = true;
+    if (call_) call_->cancel();
+    if (stream_) stream_->close();
   }
 
   net::Task<void> run() {
@@ -145,7 +166,14 @@ class GenerationDriver final : public MetaserverClient {
     call->head_timeout = timeout;
     call->idle_timeout = state_->options.idle_timeout;
     call_ = call->cancellation = std::make_shared<net::HttpCancellation>();
+    calling_ = id;
+    hangs_ = false;
     return call;
+  }
+  // Why a call has failed: our own giving up looks like a cancellation.
+  std::unexpected<Status> failure(const Status& status) const {
+    if (hangs_) return fail(Code::kUnavailable, "the engine answers no probes");
+    return fail(status);
   }
   static std::unexpected<Status> removed() { return fail(Code::kUnavailable, "the instance has been removed"); }
 
@@ -155,7 +183,9 @@ class GenerationDriver final : public MetaserverClient {
     if (!call) co_return PrefillAnswered{removed()};
     auto answer = co_await state_->client->request(std::move(*call));
     call_.reset();
-    if (answer) answer->headers = end_to_end(answer->headers);
+    calling_.reset();
+    if (!answer) co_return PrefillAnswered{failure(answer.error())};
+    answer->headers = end_to_end(answer->headers);
     co_return PrefillAnswered{std::move(answer)};
   }
 
@@ -167,13 +197,14 @@ class GenerationDriver final : public MetaserverClient {
     reader_ = net::SseReader();
     auto stream = co_await state_->client->request_stream(std::move(*call));
     call_.reset();
-    if (!stream) co_return DecodeAnswered{fail(stream.error())};
+    if (!stream) co_return DecodeAnswered{failure(stream.error())};
     stream_ = std::move(*stream);
     const auto type = stream_->headers().get("Content-Type");
     if (stream_wanted_ && stream_->status() == 200 && type && type->starts_with("text/event-stream"))
       co_return DecodeStreaming{};
     auto answer = co_await read_whole();
     stream_.reset();
+    if (!answer) co_return DecodeAnswered{failure(answer.error())};
     co_return DecodeAnswered{std::move(answer)};
   }
 
@@ -201,7 +232,7 @@ class GenerationDriver final : public MetaserverClient {
       if (!co_await flush()) co_return std::nullopt;
       if (gone_) co_return std::nullopt;
       auto piece = co_await stream_->read_piece();
-      if (!piece) co_return DecodeEnded{fail(piece.error())};
+      if (!piece) co_return DecodeEnded{failure(piece.error())};
       if (piece->empty()) co_return DecodeEnded{};
       reader_.append(*piece);
       if (reader_.overflowed()) co_return DecodeEnded{fail(Code::kDataLoss, "an event is larger than the proxy holds")};
@@ -295,6 +326,7 @@ class GenerationDriver final : public MetaserverClient {
     call->head_timeout = state->options.prefill_timeout;
     call->idle_timeout = state->options.idle_timeout;
     side.call = call->cancellation = std::make_shared<net::HttpCancellation>();
+    side.instance = action.instance;
     auto answer = co_await state->client->request(std::move(*call));
     side.call.reset();
     co_return answer;
@@ -358,6 +390,8 @@ class GenerationDriver final : public MetaserverClient {
   std::shared_ptr<GenerationDriver*> side_owner_;
   asio::steady_timer delay_;
   std::shared_ptr<net::HttpCancellation> call_;
+  std::optional<InstanceId> calling_;  // whom call_ or stream_ is for
+  bool hangs_ = false;                 // and that it was given up
   std::unique_ptr<net::HttpClientStream> stream_;
   net::SseReader reader_;
   std::string unsent_;

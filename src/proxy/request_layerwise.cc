@@ -49,7 +49,7 @@ void RequestFsm::side_prefill_answered(PrefillAnswered& event) {
   auto& answer = *event.answer;
   const Json body = wire::parse_ordered_json(answer.body, kMaxJsonDepth, UINT64_MAX).value_or(Json());
   if (answer.status != 200 || !body.is_object() || body.contains("error")) {
-    return side_prefill_failed(failure_of("prefill", std::move(answer)));
+    return side_prefill_failed(failure_of("prefill", std::move(answer), *prefill_));
   }
   instances_.note(*prefill_, Outcome::kOk, now_);
   release_prefill();

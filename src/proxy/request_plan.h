@@ -80,7 +80,7 @@ void recount_usage(const ResumePoint& resume, Json& answer);
 
 // The same for one chunk of a stream without making a value of it: its text for the client is appended to `out` and its
 // tokens of choice 0 to `output_ids`. False, and nothing appended, for any chunk that says more than its tokens (an
-// error, usage, the prompt's ids, "recomputed", what is not JSON): adapt_answer's business.
+// error, usage, the prompt's ids, an end, what is not JSON): adapt_answer's business.
 bool pass_chunk(const RequestPlan& plan, std::string_view chunk, std::vector<TokenId>& output_ids, std::string& out);
 
 // {"error": {message, type, param: null, code}} on one line.
