@@ -1,5 +1,8 @@
 #include "proxy/engine_answer.h"
 
+#include <algorithm>
+
+#include "proxy/json_scan.h"
 #include "wire/ordered_json.h"
 
 namespace baton::proxy {
@@ -35,6 +38,38 @@ int error_code(const Json& body) {
 
 Json parse_answer(std::string_view text) {
   return wire::parse_ordered_json(text, kMaxJsonDepth, UINT64_MAX).value_or(Json());
+}
+
+namespace {
+
+// For what the scanner does not take, or what is an error.
+Json parse_all_of_prefill(std::string_view text, std::string& kv_params) {
+  Json answer = parse_answer(text);
+  const auto params = answer.find("kv_transfer_params");
+  if (params == answer.end() || !params->is_object() || params->empty()) return answer;
+  kv_params = params->dump();
+  for (const char* name : {"baton_offer_id", "baton_seed"})
+    if (const auto found = params->find(name); found != params->end()) answer[name] = *found;
+  return answer;
+}
+
+}  // namespace
+
+Json parse_prefill_answer(std::string_view text, std::string& kv_params) {
+  kv_params.clear();
+  const auto members = scan_object(text, kMaxJsonDepth);
+  const bool quick = members && std::ranges::find(*members, "error", &JsonMember::key) == members->end();
+  if (!quick) return parse_all_of_prefill(text, kv_params);
+  Json answer = Json::object();
+  for (const auto& [key, value, _] : *members) {
+    if (key == "usage") answer["usage"] = parse_answer(value);
+    const auto params = key == "kv_transfer_params" ? scan_object(value, kMaxJsonDepth) : std::nullopt;
+    if (!params || params->empty()) continue;
+    kv_params = value;
+    for (const auto& param : *params)
+      if (param.key == "baton_offer_id" || param.key == "baton_seed") answer[param.key] = parse_answer(param.value);
+  }
+  return answer;
 }
 
 bool has_choice(const Json& answer) {

@@ -21,6 +21,9 @@ bool is_busy(const net::HttpResponse& answer, bool baton);
 int error_code(const Json& body);
 // Null for what isn't JSON. An engine may say much (logprobs of a long prompt): the client bounds its answers' bytes.
 Json parse_answer(std::string_view text);
+// Of a prefill engine's answer what a proxy needs: usage, and baton_offer_id and baton_seed of its kv_transfer_params,
+// whose text becomes `kv_params` (empty: there are none). An error is there whole.
+Json parse_prefill_answer(std::string_view text, std::string& kv_params);
 // That there is something in it: a choice.
 bool has_choice(const Json& answer);
 // Of the chunk's first choice, when it has ended.

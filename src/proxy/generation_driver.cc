@@ -1,4 +1,5 @@
 // The I/O of one generation: carries out what RequestFsm decides and reports back. One coroutine per request.
+#include <openssl/crypto.h>
 #include <openssl/rand.h>
 
 #include <algorithm>
@@ -6,6 +7,8 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <cstring>
+#include <span>
 
 #include "base/log.h"
 #include "net/sse.h"
@@ -21,16 +24,35 @@ constexpr std::string_view kEventBegin = "data: ", kEventEnd = "\n\n";
 constexpr Duration kAbortTimeout = std::chrono::seconds(2);
 constexpr Duration kDrainTimeout = std::chrono::seconds(1);
 
+// Random bytes from the library's generator, a page at a time: each call of it costs microseconds.
+void random_bytes(std::span<unsigned char> into) {
+  thread_local unsigned char page[4096];
+  thread_local size_t left = 0;
+  if (left < into.size()) {
+    RAND_bytes(page, sizeof(page));
+    left = sizeof(page);
+  }
+  left -= into.size();
+  std::memcpy(into.data(), page + left, into.size());
+  OPENSSL_cleanse(page + left, into.size());
+}
+
+std::string hex_of(std::span<const unsigned char> bytes) {
+  std::string text;
+  for (const unsigned char byte : bytes) {
+    text += "0123456789abcdef"[byte >> 4];
+    text += "0123456789abcdef"[byte & 15];
+  }
+  return text;
+}
+
 std::string make_uuid() {
   unsigned char b[16];
-  RAND_bytes(b, sizeof(b));
+  random_bytes(b);
   b[6] = static_cast<unsigned char>((b[6] & 0x0f) | 0x40);
   b[8] = static_cast<unsigned char>((b[8] & 0x3f) | 0x80);
-  std::string text;
-  for (int i = 0; i < 16; ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-    text += fmt::format("{:02x}", b[i]);
-  }
+  std::string text = hex_of(b);
+  for (const size_t at : {8, 13, 18, 23}) text.insert(at, 1, '-');
   return text;
 }
 
@@ -68,9 +90,9 @@ std::optional<DecodeFirst> decode_first(const ProxyState& state) {
 
 // The seed of a request whose engine would not tell.
 std::string draw_seed() {
-  uint64_t seed = 0;
-  RAND_bytes(reinterpret_cast<unsigned char*>(&seed), sizeof(seed));
-  return fmt::format("{:016x}", seed);
+  unsigned char seed[8];
+  random_bytes(seed);
+  return hex_of(seed);
 }
 
 class GenerationDriver final : public MetaserverClient, public RunningRequest {

@@ -86,7 +86,7 @@ TEST(RequestPlan, LongPromptsTravelAsTheyCame) {
   const std::string body = R"({"model":"m", "prompt":)" + prompt + R"(,"max_tokens":5,"stream":false})";
   const auto plan = plan_request("/v1/completions", body).value();
   EXPECT_TRUE(plan.hand_off);
-  for (const std::string& text : {prefill_body(plan), decode_body(plan, {{"x", 1}})}) {
+  for (const std::string& text : {prefill_body(plan), decode_body(plan, R"({"x":1})")}) {
     EXPECT_NE(text.find(prompt), std::string::npos) << text;
     const Json sent = Json::parse(text);
     EXPECT_EQ(sent["prompt"], Json::parse(prompt));
@@ -94,7 +94,7 @@ TEST(RequestPlan, LongPromptsTravelAsTheyCame) {
   }
   // Another prompt in its place, as a resume at engines that know none has it.
   const ResumePoint resume{.prompt = {1, 2}, .outputs = {3}, .seed = {}, .baton = false};
-  EXPECT_EQ(Json::parse(decode_body(plan, nullptr, &resume))["prompt"], Json({1, 2, 3}));
+  EXPECT_EQ(Json::parse(decode_body(plan, "", &resume))["prompt"], Json({1, 2, 3}));
 }
 
 TEST(RequestPlan, SeveralLongPromptsAreNotHandedOff) {
@@ -137,6 +137,41 @@ TEST(PassChunk, MakesOfAChunkWhatTheThoroughWayMakes) {
         EXPECT_EQ(std::vector(output_ids.begin() + 1, output_ids.end()), notes.output_ids) << chunk;
       }
   EXPECT_GE(passed, 16);
+}
+
+TEST(PassAnswer, MakesOfAnAnswerWhatTheThoroughWayMakes) {
+  const std::string answers[] = {
+      R"({"id":"a","choices":[{"index":0,"text":"é","token_ids":[1,2],"prompt_token_ids":[3]}],"usage":{"prompt_tokens":1,)"
+      R"("completion_tokens":2,"prompt_tokens_details":null},"kv_transfer_params":{"a":[1]}})",
+      R"({ "choices" : [ {"index":0,"message":{"content":"x"},"token_ids":null} , {"index":1,"token_ids":[4]} ] ,)"
+      R"("prompt_token_ids":[5, 6],"usage":null})",
+      R"({"choices":[{"index":0,"text":"a","stop_reason":7}],"usage":{"prompt_tokens":3},"kv_transfer_params":null})"};
+  for (const char* path : {"/v1/completions", "/v1/chat/completions"})
+    for (const char* ids : {"true", "false"})
+      for (const int cached : {-1, 4})
+        for (const auto& answer : answers) {
+          const auto plan = plan_request(path, fmt::format(R"({{"return_token_ids":{}}})", ids)).value();
+          AnswerNotes quick;
+          std::string out;
+          const bool spaced = answer.find("[5, 6]") != std::string::npos;
+          ASSERT_EQ(pass_answer(plan, answer, cached, quick, out), !spaced) << "ids with spaces are the thorough way's";
+          if (spaced) continue;
+          Json thorough = Json::parse(answer);
+          const auto notes = adapt_answer(plan, thorough, false, cached);
+          EXPECT_EQ(Json::parse(out), thorough) << out;
+          EXPECT_EQ(quick.output_ids, notes.output_ids);
+          EXPECT_EQ(quick.prompt_ids, notes.prompt_ids);
+          EXPECT_EQ(quick.prompt_tokens, notes.prompt_tokens);
+          EXPECT_EQ(quick.completion_tokens, notes.completion_tokens);
+        }
+  const auto plan = plan_request("/v1/completions", "{}").value();
+  for (const char* answer : {R"({"error":{}})", R"({"choices":[]})", R"({"object":"error","choices":[{"index":0}]})",
+                             R"({"choices":[{"index":0,"stop_reason":"recomputed"}]})", "[]", "", R"({"usage":{}})"}) {
+    AnswerNotes notes;
+    std::string out = "before";
+    EXPECT_FALSE(pass_answer(plan, answer, -1, notes, out)) << answer;
+    EXPECT_EQ(out, "before");
+  }
 }
 
 TEST(PassChunk, LeavesWhatSaysMoreToTheThoroughWay) {

@@ -167,6 +167,16 @@ TEST_F(FailOver, ASeedThatWasDrawnIsKept) {
   EXPECT_EQ(params_of(feed(DecodeAnswered{answer(500, "{}")}))["baton_seed"], "00000000000000ff");
 }
 
+TEST_F(FailOver, ARefusalAfterTheFirstByteIsAnErrorEvent) {
+  stream_some(kSeedless);
+  feed(DecodeEvent{kFirst});
+  feed(broken());
+  const auto actions = feed(PrefillAnswered{answer(400, R"({"error":{"message":"too long","code":400}})")});
+  EXPECT_FALSE(find<Respond>(actions));
+  EXPECT_NE(written(actions).find("too long"), std::string::npos);
+  EXPECT_TRUE(written(actions).ends_with("[DONE]\n"));
+}
+
 TEST_F(FailOver, A200WithoutAChoiceIsAFailure) {
   for (const char* body : {"{}", R"({"choices":[]})", R"({"choices":[1]})", "[]", ""}) {
     make(R"({"prompt":"hello"})");

@@ -56,7 +56,7 @@ void RequestFsm::start() {
 
 void RequestFsm::start_prefill() {
   stage_ = Stage::kPrefill;
-  kv_params_ = nullptr;
+  kv_params_.clear();
   kv_offered_ = false;
   if (!resume_) summary_.cached_tokens = -1;
   summary_.handed_off = false;
@@ -85,7 +85,7 @@ void RequestFsm::on(PrefillAnswered& event) {
   if (!event.answer) return prefill_failed(failure_of("prefill", event.answer.error()));
   auto& answer = *event.answer;
   if (is_about_the_request(answer.status)) return answer_about_the_request(std::move(answer));
-  Json body = answer.status == 200 ? parse_answer(answer.body) : Json();
+  Json body = answer.status == 200 ? parse_prefill_answer(answer.body, kv_params_) : Json();
   if (!body.is_object()) return prefill_failed(failure_of("prefill", std::move(answer), *prefill_));
   if (body.contains("error")) {
     const int code = error_code(body);
@@ -95,12 +95,10 @@ void RequestFsm::on(PrefillAnswered& event) {
   instances_.note(*prefill_, Outcome::kOk, now_);
   release_prefill();
   summary_.prefilled_at = now_;
-  const auto params = body.find("kv_transfer_params");
-  kv_offered_ = params != body.end() && params->is_object() && !params->empty();
+  kv_offered_ = !kv_params_.empty();
   if (kv_offered_) {
-    kv_params_ = *params;
-    baton_ = kv_params_.contains("baton_offer_id");
-    if (const auto seed = kv_params_.find("baton_seed"); seed != kv_params_.end() && seed->is_string()) seed_ = *seed;
+    baton_ = body.contains("baton_offer_id");
+    if (const auto seed = body.find("baton_seed"); seed != body.end() && seed->is_string()) seed_ = *seed;
   } else {
     release_kv();
   }
@@ -119,7 +117,6 @@ RequestFsm::Failure RequestFsm::failure_of(const char* stage, const Status& stat
 RequestFsm::Failure RequestFsm::failure_of(const char* stage, net::HttpResponse answer, InstanceId from) const {
   const Instance* const instance = instances_.find(from);
   const bool baton = instance != nullptr && instance->baton;
-
   Failure failure{.message = fmt::format("{}: status {}", stage, answer.status)};
   failure.busy = is_busy(answer, baton);
   if (failure.busy) failure.outcome = std::nullopt;
@@ -131,6 +128,8 @@ RequestFsm::Failure RequestFsm::failure_of(const char* stage, net::HttpResponse 
 // Whichever engine has said it; its KV, if any, is of no use.
 void RequestFsm::answer_about_the_request(net::HttpResponse answer) {
   abort_prefill();
+  // A stream that went on elsewhere is past its status.
+  if (began_) return give_up({.status = answer.status, .message = "going on elsewhere: " + answer.body.substr(0, 300)});
   const int status = answer.status;
   actions_.push_back(Respond{std::move(answer)});
   finish(status);
@@ -185,9 +184,10 @@ void RequestFsm::start_decode() {
   instances_.begin_decode(*chosen, plan_.load);
   side_params_ = nullptr;
   if (decode_first_ && plan_.hand_off) {
-    kv_params_ = {{"do_remote_decode", false},
-                  {"do_remote_prefill", true},
-                  {"metaserver", fmt::format("{}?key={}", decode_first_->metaserver, metaserver_key())}};
+    const Json params = {{"do_remote_decode", false},
+                         {"do_remote_prefill", true},
+                         {"metaserver", fmt::format("{}?key={}", decode_first_->metaserver, metaserver_key())}};
+    kv_params_ = params.dump();
   }
   know_seed();
   actions_.push_back(CallDecode{*chosen, attempt_id(), decode_body(plan_, kv_params_, resume_point())});
@@ -198,7 +198,7 @@ void RequestFsm::know_seed() {
   baton_ = baton_ || instances_.find(*decode_)->baton;
   if (!baton_ || seed_known_ || kv_offered_ || decode_first_ || !plan_.hand_off || drawn_seed_.empty()) return;
   if (!seed_) seed_ = drawn_seed_;
-  kv_params_ = {{"baton_seed", *seed_}};
+  kv_params_ = Json{{"baton_seed", *seed_}}.dump();
 }
 
 void RequestFsm::on(DecodeAnswered& event) {
@@ -210,6 +210,9 @@ void RequestFsm::on(DecodeAnswered& event) {
 }
 
 void RequestFsm::whole_answer(net::HttpResponse& answer) {
+  AnswerNotes quick;
+  if (generation_ <= 1 && !resume_ && pass_answer(plan_, answer.body, summary_.cached_tokens, quick, answer.body))
+    return good_answer(std::move(answer), quick);
   Json body = parse_answer(answer.body);
   if (!body.is_object()) return decode_failed({.message = "decode: a 200 without a JSON body"});
   if (!has_choice(body) && !body.contains("error") && body.value("object", "") != "error")
@@ -227,13 +230,17 @@ void RequestFsm::whole_answer(net::HttpResponse& answer) {
   }
   restore_id(body);
   make_one_answer(body);
+  answer.body = body.dump(-1, ' ', false, Json::error_handler_t::replace);
+  good_answer(std::move(answer), notes);
+}
+
+void RequestFsm::good_answer(net::HttpResponse answer, const AnswerNotes& notes) {
   prompt_ids_ = notes.prompt_ids;
   output_ids_ = notes.output_ids;
   summary_.prompt_tokens = notes.prompt_tokens;
   summary_.completion_tokens = notes.completion_tokens;
   instances_.note(*decode_, Outcome::kOk, now_);
   first_byte();
-  answer.body = body.dump(-1, ' ', false, Json::error_handler_t::replace);
   actions_.push_back(Respond{std::move(answer)});
   finish(200);
 }

@@ -189,6 +189,7 @@ class RequestFsm {
   void drop_side_prefill(bool abort);
 
   void whole_answer(net::HttpResponse& answer);
+  void good_answer(net::HttpResponse answer, const AnswerNotes& notes);
   void answer_about_the_request(net::HttpResponse answer);
   static Failure failure_of(const char* stage, const Status& status);
   Failure failure_of(const char* stage, net::HttpResponse answer, InstanceId from) const;
@@ -221,9 +222,9 @@ class RequestFsm {
   bool kv_offered_ = false;                     // P has answered: it holds KV under kv_id_
   std::string kv_id_;
   std::vector<InstanceId> tried_prefill_, tried_decode_;
-  Json kv_params_ = nullptr;
-  int generation_ = 0;  // of attempts: each has an id of its own at the engines, where the last may still be ending
-  bool began_ = false;  // the client has had a byte
+  std::string kv_params_;  // JSON; empty: none
+  int generation_ = 0;     // of attempts: each has an id of its own at the engines, where the last may still be ending
+  bool began_ = false;     // the client has had a byte
   bool saw_done_ = false;
   std::vector<TokenId> prompt_ids_, output_ids_;
   std::optional<std::string> seed_;    // as the engines have said it

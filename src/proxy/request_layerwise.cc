@@ -40,7 +40,7 @@ void RequestFsm::call_side_prefill() {
   ++summary_.prefill_attempts;
   ++prefill_tries_;
   instances_.begin_prefill(*chosen, plan_.load);
-  actions_.push_back(CallPrefill{*chosen, kv_id_, prefill_body(plan_, side_params_, resume_point())});
+  actions_.push_back(CallPrefill{*chosen, kv_id_, prefill_body(plan_, side_params_.dump(), resume_point())});
 }
 
 void RequestFsm::side_prefill_answered(PrefillAnswered& event) {

@@ -8,8 +8,62 @@
 namespace baton::proxy {
 namespace {
 
-constexpr std::string_view kLongMembers[] = {"prompt", "messages", "tools"};
-constexpr size_t kShortBytes = 64;  // a value this short is a value like any other
+constexpr std::string_view kPromptMembers[] = {"prompt", "messages", "tools"};
+// What the proxy itself reads; of anything else it knows the place alone.
+constexpr std::string_view kReadMembers[] = {
+    "stream", "stream_options", "return_token_ids", "n",    "best_of",     "use_beam_search", "prompt_logprobs",
+    "echo",   "logprobs",       "max_tokens",       "seed", "temperature", "min_tokens",      "max_completion_tokens"};
+
+template <size_t N>
+bool is_one_of(const std::string_view (&names)[N], std::string_view name) {
+  return std::ranges::find(names, name) != std::end(names);
+}
+
+// A body made of the client's: members replaced in their places, added behind them, or left out.
+class BodyWriter {
+ public:
+  explicit BodyWriter(const RequestPlan& plan) : plan_(plan) {}
+  // The first word about a member counts. `name` must live as long as this.
+  void set(std::string_view name, std::string json) {
+    if (std::ranges::find(edits_, name, &Edit::first) == edits_.end()) edits_.emplace_back(name, std::move(json));
+  }
+  void erase(std::string_view name) { edits_.emplace_back(name, ""); }
+  bool has(std::string_view name) const {
+    return std::ranges::any_of(plan_.members, [&](const auto& each) { return plan_.name_of(each) == name; });
+  }
+
+  std::string text() {
+    size_t bytes = plan_.text.size() + 64;
+    for (const auto& [name, json] : edits_) bytes += name.size() + json.size() + 4;
+    std::string text;
+    text.reserve(bytes);
+    for (const auto& member : plan_.members) {
+      const auto name = plan_.name_of(member);
+      const auto edit = std::ranges::find(edits_, name, &Edit::first);
+      if (edit == edits_.end()) {
+        add(text, name, plan_.value_of(member));
+      } else {
+        add(text, name, std::exchange(edit->second, {}));
+      }
+    }
+    for (const auto& [name, json] : edits_) add(text, name, json);
+    text += text.empty() ? "{}" : "}";
+    return text;
+  }
+
+ private:
+  using Edit = std::pair<std::string_view, std::string>;
+  static void add(std::string& text, std::string_view name, std::string_view json) {
+    if (json.empty()) return;
+    text += text.empty() ? "{\"" : ",\"";
+    text.append(name).append("\":").append(json);
+  }
+
+  const RequestPlan& plan_;
+  std::vector<Edit> edits_;  // an empty text: left out, or written already
+};
+
+std::string dump(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 bool flag(const Json& object, const char* name) {
   const auto found = object.find(name);
@@ -26,30 +80,15 @@ int64_t integer(const Json& object, const char* name, int64_t otherwise) {
   return found != object.end() && found->is_number_integer() ? found->get<int64_t>() : otherwise;
 }
 
-double estimate(const Json& value) {
-  if (value.is_string()) {
-    const auto& text = value.get_ref<const std::string&>();
-    return text.starts_with("data:") ? kImageWeight : static_cast<double>(text.size());
-  }
-  if (value.is_number()) return kTokenWeight;
-  double sum = 0;
-  if (value.is_structured())
-    for (const auto& each : value) sum += estimate(each);
-  return sum;
-}
-
 bool is_number(std::string_view value) { return value[0] == '-' || (value[0] >= '0' && value[0] <= '9'); }
 
 bool several_prompts(const RequestPlan& plan) {
-  const Json& body = plan.body;
-  for (const auto& kept : plan.kept) {
-    if (kept.name != "prompt") continue;
-    const auto elements = scan_array(std::string_view(plan.text).substr(kept.offset, kept.size), 2);
-    return elements && elements->size() > 1 && !is_number(elements->front());
+  for (const auto& member : plan.members) {
+    if (plan.name_of(member) != "prompt") continue;
+    const auto elements = scan_array(plan.value_of(member), 2);
+    return elements && elements->size() > 1 && !is_number(elements->front());  // a list of numbers is one prompt
   }
-  const auto prompt = body.find("prompt");
-  if (prompt == body.end() || !prompt->is_array() || prompt->size() <= 1) return false;
-  return !prompt->front().is_number();  // a list of numbers is one prompt
+  return false;
 }
 
 bool can_hand_off(const RequestPlan& plan) {
@@ -80,43 +119,35 @@ void collect_ids(const Json& object, const char* name, std::vector<TokenId>& int
     if (id.is_number_integer()) into.push_back(id.get<TokenId>());
 }
 
-void adapt_usage(Json& usage, int64_t cached_tokens, AnswerNotes& notes) {
-  notes.prompt_tokens = integer(usage, "prompt_tokens", -1);
-  notes.completion_tokens = integer(usage, "completion_tokens", -1);
-  if (cached_tokens < 0) return;
-  auto& details = usage["prompt_tokens_details"];
-  if (!details.is_object()) details = Json::object();
-  details["cached_tokens"] = cached_tokens;
-}
-
 Json history(const ResumePoint& resume) {
   Json ids = resume.prompt;
   for (const TokenId id : resume.outputs) ids.push_back(id);
   return ids;
 }
 
-void add_resume(const RequestPlan& plan, const ResumePoint& resume, Json& body) {
+// kv_transfer_params as text, with what resumes the request; or the prompt, for engines that know of none.
+void write_resume(const RequestPlan& plan, const ResumePoint& resume, std::string_view kv_transfer_params,
+                  BodyWriter& body) {
   if (!resume.baton && !plan.chat) {
-    body["prompt"] = history(resume);
+    body.set("prompt", history(resume).dump());
     return;
   }
-  auto& params = body["kv_transfer_params"];
-  if (!params.is_object()) params = Json::object();
+  Json params = wire::parse_ordered_json(kv_transfer_params, kMaxJsonDepth, UINT64_MAX).value_or(Json::object());
   params["_vllm_ascend_recompute_token_ids"] = history(resume);
-  if (!resume.baton) return;
-  params["baton_resume_output_count"] = resume.outputs.size();
-  if (resume.seed) params["baton_seed"] = *resume.seed;
+  if (resume.baton) {
+    params["baton_resume_output_count"] = resume.outputs.size();
+    if (resume.seed) params["baton_seed"] = *resume.seed;
+  }
+  body.set("kv_transfer_params", dump(params));
 }
 
 // For engines that take what was generated for a prompt.
-void lessen_budget(const RequestPlan& plan, int64_t generated, Json& body) {
+void lessen_budget(const RequestPlan& plan, int64_t generated, BodyWriter& body) {
   const char* const name = given(plan.body, "max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
-  if (given(plan.body, name) || !plan.chat) {
-    body[name] = std::max<int64_t>(1, integer(plan.body, name, 16) - generated);
-  }
-  if (given(plan.body, "min_tokens")) {
-    body["min_tokens"] = std::max<int64_t>(0, integer(plan.body, "min_tokens", 0) - generated);
-  }
+  if (given(plan.body, name) || !plan.chat)
+    body.set(name, std::to_string(std::max<int64_t>(1, integer(plan.body, name, 16) - generated)));
+  if (given(plan.body, "min_tokens"))
+    body.set("min_tokens", std::to_string(std::max<int64_t>(0, integer(plan.body, "min_tokens", 0) - generated)));
 }
 
 // Arrays are joined, texts too; of anything else the later one counts.
@@ -141,63 +172,51 @@ Json* first_choice(Json& answer) {
   return &choices->front();
 }
 
-// The quick way: long members are left as they are. False: not for this body.
-bool read_members(RequestPlan& plan) {
+// Where the members of plan.text stand. False: the scanner does not take it.
+bool find_members(RequestPlan& plan) {
   const auto members = scan_object(plan.text, kMaxJsonDepth);
   if (!members) return false;
   plan.body = Json::object();
+  const auto place = [&](std::string_view part) {
+    return RequestPlan::Place{.offset = static_cast<size_t>(part.data() - plan.text.data()), .size = part.size()};
+  };
   for (const auto& member : *members) {
-    const bool is_long = std::ranges::find(kLongMembers, member.key) != std::end(kLongMembers);
-    if (is_long) plan.load += member.text_bytes;
-    if (is_long && member.value.size() > kShortBytes) {
-      plan.kept.push_back({.name = std::string(member.key),
-                           .offset = static_cast<size_t>(member.value.data() - plan.text.data()),
-                           .size = member.value.size()});
-      plan.body.push_back({std::string(member.key), nullptr});
-      continue;
-    }
+    if (is_one_of(kPromptMembers, member.key)) plan.load += member.text_bytes;
+    plan.members.push_back({.name = place(member.key), .value = place(member.value)});
+    if (!is_one_of(kReadMembers, member.key)) continue;
     auto value = wire::parse_ordered_json(member.value, kMaxJsonDepth);
-    if (!value) return plan.load = 0, plan.kept.clear(), false;
-    plan.body.push_back({std::string(member.key), std::move(*value)});
+    if (value) plan.body.push_back({std::string(member.key), std::move(*value)});
   }
-  if (plan.kept.empty()) plan.text = {};
   return true;
 }
 
-// The thorough way, which says what is wrong.
+// The thorough way, which says what is wrong, and writes what is only odd (a key twice, an escape in one) anew.
 Result<void> parse_members(RequestPlan& plan) {
   auto parsed = wire::parse_ordered_json(plan.text, kMaxJsonDepth);
   if (!parsed) return fail(parsed.error().code(), "the body {}", parsed.error().message());
-  plan.text = {};
+  if (!parsed->is_object()) return fail(Code::kInvalidArgument, "the body is not a JSON object");
+  plan.text.clear();
+  for (const auto& [name, value] : parsed->items()) {
+    const std::string key = dump(name), json = dump(value);
+    const RequestPlan::Place at{.offset = plan.text.size() + 1, .size = key.size() - 2};
+    plan.members.push_back({.name = at, .value = {.offset = plan.text.size() + key.size(), .size = json.size()}});
+    plan.text += key + json;
+    if (is_one_of(kPromptMembers, name)) plan.load += static_cast<double>(json.size());
+  }
   plan.body = std::move(*parsed);
-  if (!plan.body.is_object()) return fail(Code::kInvalidArgument, "the body is not a JSON object");
-  for (const auto name : kLongMembers)
-    if (const auto found = plan.body.find(name); found != plan.body.end()) plan.load += estimate(*found);
   return {};
 }
 
-// `body`, a changed copy of the plan's, with the kept members in their places.
-std::string text_of(const RequestPlan& plan, const Json& body) {
-  if (plan.kept.empty()) return body.dump(-1, ' ', false, Json::error_handler_t::replace);
-  size_t bytes = 1024;
-  for (const auto& kept : plan.kept) bytes += kept.size;
-  std::string text;
-  text.reserve(bytes);
-  for (const auto& [name, value] : body.items()) {
-    text += text.empty() ? '{' : ',';
-    text += Json(name).dump(-1, ' ', false, Json::error_handler_t::replace);
-    text += ':';
-    const auto kept = std::ranges::find(plan.kept, name, &RequestPlan::Kept::name);
-    if (value.is_null() && kept != plan.kept.end()) {
-      text.append(plan.text, kept->offset, kept->size);
-    } else {
-      text += value.dump(-1, ' ', false, Json::error_handler_t::replace);
-    }
-  }
-  return text += '}';
-}
-
 }  // namespace
+
+void adapt_usage(Json& usage, int64_t cached_tokens, AnswerNotes& notes) {
+  notes.prompt_tokens = integer(usage, "prompt_tokens", -1);
+  notes.completion_tokens = integer(usage, "completion_tokens", -1);
+  if (cached_tokens < 0) return;
+  auto& details = usage["prompt_tokens_details"];
+  if (!details.is_object()) details = Json::object();
+  details["cached_tokens"] = cached_tokens;
+}
 
 void prepend_logprobs(const Json& logprobs, Json& answer) {
   Json* const choice = first_choice(answer);
@@ -247,9 +266,9 @@ void recount_usage(const ResumePoint& resume, Json& answer) {
 }
 
 Result<RequestPlan> plan_request(std::string path, std::string body) {
-  RequestPlan plan{.path = std::move(path), .body = {}, .text = {}, .kept = {}};
+  RequestPlan plan{.path = std::move(path), .body = {}, .text = {}, .members = {}};
   plan.text = std::move(body);
-  if (!read_members(plan)) BATON_TRY(parse_members(plan));
+  if (!find_members(plan)) BATON_TRY(parse_members(plan));
   if (const auto stream = plan.body.find("stream");
       stream != plan.body.end() && !stream->is_boolean() && !stream->is_null())
     return fail(Code::kInvalidArgument, "'stream' must be true or false");
@@ -264,45 +283,41 @@ Result<RequestPlan> plan_request(std::string path, std::string body) {
 
 std::string prefill_body(const RequestPlan& plan, const ResumePoint* resume) {
   return prefill_body(plan,
-                      {{"do_remote_decode", true},
-                       {"do_remote_prefill", false},
-                       {"remote_engine_id", nullptr},
-                       {"remote_block_ids", nullptr},
-                       {"remote_host", nullptr},
-                       {"remote_port", nullptr}},
+                      R"({"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,)"
+                      R"("remote_block_ids":null,"remote_host":null,"remote_port":null})",
                       resume);
 }
 
-std::string prefill_body(const RequestPlan& plan, Json kv_transfer_params, const ResumePoint* resume) {
-  Json body = plan.body;
+std::string prefill_body(const RequestPlan& plan, std::string_view kv_transfer_params, const ResumePoint* resume) {
+  BodyWriter body(plan);
   // Baton's engines count from the first token ever generated.
-  const auto tokens = 1 + (resume && resume->baton ? static_cast<int64_t>(resume->outputs.size()) : 0);
-  body["kv_transfer_params"] = std::move(kv_transfer_params);
-  body["stream"] = false;
-  body["max_tokens"] = tokens;
-  body["min_tokens"] = tokens;
-  if (body.contains("max_completion_tokens")) body["max_completion_tokens"] = tokens;
+  const std::string tokens = std::to_string(1 + (resume && resume->baton ? resume->outputs.size() : 0));
+  if (resume) write_resume(plan, *resume, kv_transfer_params, body);
+  body.set("kv_transfer_params", std::string(kv_transfer_params));
+  body.set("stream", "false");
+  body.set("max_tokens", tokens);
+  body.set("min_tokens", tokens);
+  if (body.has("max_completion_tokens")) body.set("max_completion_tokens", tokens);
   body.erase("stream_options");
-  if (resume) add_resume(plan, *resume, body);
-  return text_of(plan, body);
+  return body.text();
 }
 
-std::string decode_body(const RequestPlan& plan, const Json& kv_transfer_params, const ResumePoint* resume) {
-  Json body = plan.body;
-  body.erase("kv_transfer_params");
-  if (!kv_transfer_params.is_null()) body["kv_transfer_params"] = kv_transfer_params;
+std::string decode_body(const RequestPlan& plan, std::string_view kv_transfer_params, const ResumePoint* resume) {
+  BodyWriter body(plan);
   if (resume) {
     if (!resume->baton) lessen_budget(plan, static_cast<int64_t>(resume->outputs.size()), body);
-    add_resume(plan, *resume, body);
+    write_resume(plan, *resume, kv_transfer_params, body);
   }
-  body["return_token_ids"] = true;
-  if (plan.stream) {
-    auto& options = body["stream_options"];
-    if (!options.is_object() && !options.is_null()) return text_of(plan, body);
-    if (options.is_null()) options = Json::object();
+  body.set("kv_transfer_params", std::string(kv_transfer_params));
+  body.set("return_token_ids", "true");
+  if (!plan.stream) return body.text();
+  const auto given_options = plan.body.find("stream_options");
+  Json options = given_options == plan.body.end() || given_options->is_null() ? Json::object() : *given_options;
+  if (options.is_object()) {
     options["include_usage"] = true;
+    body.set("stream_options", dump(options));
   }
-  return text_of(plan, body);
+  return body.text();
 }
 
 AnswerNotes adapt_answer(const RequestPlan& plan, Json& answer, bool is_chunk, int64_t cached_tokens) {

@@ -17,15 +17,17 @@ inline constexpr int kMaxJsonDepth = 200;  // what writes a body out again recur
 
 struct RequestPlan {
   std::string path;  // "/v1/completions" or "/v1/chat/completions"
-  // The client's own. Of its long members (prompt, messages, tools) only the text is kept, as it came: they are null
-  // here. So a prompt of a megabyte is looked through once and copied once for each engine.
-  Json body;
-  std::string text;  // the whole body as it came; empty when nothing is kept so
-  struct Kept {
-    std::string name;
-    size_t offset = 0, size = 0;  // in `text`
+  Json body;         // of the client's, at least the members that the proxy reads
+  std::string text;  // the whole of it as it came: looked through once, and copied once for each engine
+  struct Place {     // in `text`
+    size_t offset = 0, size = 0;
   };
-  std::vector<Kept> kept;
+  struct Member {
+    Place name, value;  // the name without its quotes
+  };
+  std::vector<Member> members;
+  std::string_view name_of(const Member& m) const { return {text.data() + m.name.offset, m.name.size}; }
+  std::string_view value_of(const Member& m) const { return {text.data() + m.value.offset, m.value.size}; }
   bool chat = false;
   bool stream = false;
   bool wants_usage = false;  // the client asked for the usage chunk
@@ -51,10 +53,11 @@ struct ResumePoint {
 // To the prefill engine: one token, no stream, kv_transfer_params that ask for a hand-off.
 std::string prefill_body(const RequestPlan& plan, const ResumePoint* resume = nullptr);
 // The same, with the kv_transfer_params that the decode engine has sent (D first).
-std::string prefill_body(const RequestPlan& plan, Json kv_transfer_params, const ResumePoint* resume);
-// To the decode engine: the client's body, P's kv_transfer_params (null: none), and what the proxy asks for itself:
-// usage in the stream, and token ids.
-std::string decode_body(const RequestPlan& plan, const Json& kv_transfer_params, const ResumePoint* resume = nullptr);
+std::string prefill_body(const RequestPlan& plan, std::string_view kv_transfer_params, const ResumePoint* resume);
+// To the decode engine: the client's body, P's kv_transfer_params (JSON; empty: none), and what the proxy asks for
+// itself: usage in the stream, and token ids.
+std::string decode_body(const RequestPlan& plan, std::string_view kv_transfer_params,
+                        const ResumePoint* resume = nullptr);
 
 // What the proxy learns from an answer of D (whole, or one chunk) while it makes it the client's.
 struct AnswerNotes {
@@ -70,6 +73,7 @@ struct AnswerNotes {
 };
 // `cached_tokens` < 0: P gave none, D's stays. Changes `answer` in place.
 AnswerNotes adapt_answer(const RequestPlan& plan, Json& answer, bool is_chunk, int64_t cached_tokens);
+void adapt_usage(Json& usage, int64_t cached_tokens, AnswerNotes& notes);
 
 // The whole answer of a resumed request, made that of the whole request: Baton's lacks the logprobs of what was said
 // before, others' all of it. `before` is what those engines answered, null for Baton's.
@@ -82,6 +86,10 @@ void recount_usage(const ResumePoint& resume, Json& answer);
 // tokens of choice 0 to `output_ids`. False, and nothing appended, for any chunk that says more than its tokens (an
 // error, usage, the prompt's ids, an end, what is not JSON): adapt_answer's business.
 bool pass_chunk(const RequestPlan& plan, std::string_view chunk, std::vector<TokenId>& output_ids, std::string& out);
+// The same for a whole answer: `out` becomes the client's text. False, and nothing changed, for an error, "recomputed",
+// no choice, and what is not JSON.
+bool pass_answer(const RequestPlan& plan, std::string_view answer, int64_t cached_tokens, AnswerNotes& notes,
+                 std::string& out);
 
 // {"error": {message, type, param: null, code}} on one line.
 std::string error_json(int status, std::string_view type, std::string_view message);

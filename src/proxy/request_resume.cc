@@ -88,8 +88,8 @@ void RequestFsm::make_one_stream(Json& chunk) {
 }
 
 bool RequestFsm::can_do_without() const {
-  if (stage_ == Stage::kPrefill || prefill_) return true;
-  return !began_ || (can_resume() && instances_.pick(Role::kDecode, now_, std::span(&*decode_, decode_ ? 1 : 0)));
+  if (stage_ == Stage::kPrefill || !began_) return true;
+  return decode_ && can_resume() && instances_.pick(Role::kDecode, now_, std::span(&*decode_, 1));
 }
 
 // The client has begun to read. Several fruitless attempts in a row end it: the request itself may be what breaks
