@@ -9,8 +9,8 @@ namespace {
 struct Raw {
   std::string host = "localhost", api_key, log_level = "INFO", tls_cert, tls_key, mode = "pull";
   int port = 8000, workers = 1, max_retries = 3, max_waiting_retries = 3, max_in_flight = 4096;
-  double retry_delay = 0.001, waiting_retry_interval = 10, connect_timeout = 2, prefill_timeout = 600,
-         first_token_timeout = 600, idle_timeout = 300, probe_interval = 1, probe_timeout = 1, drain_timeout = 30;
+  double retry_delay = 0.001, resume_wait = 10, waiting_retry_interval = 10, connect_timeout = 2, prefill_timeout = 600,
+         first_token_timeout = 600, idle_timeout = 300, probe_interval = 0.5, probe_timeout = 1, drain_timeout = 30;
   int64_t max_body_bytes = 512ll * 1024 * 1024;
   std::vector<std::string> prefill_hosts = {"localhost"}, decode_hosts = {"localhost"};
   std::vector<int> prefill_ports = {8001}, decode_ports = {8002};
@@ -31,6 +31,8 @@ void describe(CLI::App& app, Raw& raw) {
   app.add_option("--decoder-ports", raw.decode_ports, "Their ports, as many")->expected(1, -1)->check(port_range);
   app.add_option("--max-retries", raw.max_retries, "Attempts per stage of a request")->check(CLI::Range(1, 100));
   app.add_option("--retry-delay", raw.retry_delay, "Base of the back-off, s")->check(CLI::Range(0.0, 60.0));
+  app.add_option("--resume-wait", raw.resume_wait, "For a decode engine to be back amid a stream that lost its own, s")
+      ->check(CLI::Range(0.0, 86400.0));
   app.add_option("--max-waiting-retries", raw.max_waiting_retries, "Intervals that an added instance may take")
       ->check(CLI::Range(1, 10000));
   app.add_option("--waiting-retry-interval", raw.waiting_retry_interval, "Such an interval, s")
@@ -83,7 +85,9 @@ Result<ProxyArgs> to_args(const Raw& raw, std::string engine_api_key) {
   options.http.tls.cert_file = raw.tls_cert;
   options.http.tls.key_file = raw.tls_key;
   options.decode_first = raw.mode == "layerwise";
-  options.retry = {.max_retries = raw.max_retries, .retry_delay = seconds_of(raw.retry_delay)};
+  options.retry = {.max_retries = raw.max_retries,
+                   .retry_delay = seconds_of(raw.retry_delay),
+                   .resume_wait = seconds_of(raw.resume_wait)};
   options.max_waiting_retries = raw.max_waiting_retries;
   options.waiting_retry_interval = seconds_of(raw.waiting_retry_interval);
   if (!raw.api_key.empty()) options.api_keys = {raw.api_key};

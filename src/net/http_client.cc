@@ -159,15 +159,15 @@ class ClientStream final : public HttpClientStream {
   }
 
   Task<Result<size_t>> read_more(TimePoint deadline) {
-    if (buffer_.empty()) buffer_.resize(kReadBytes);
+    if (!buffer_) buffer_ = std::make_unique_for_overwrite<std::byte[]>(kReadBytes);
     const Duration left = deadline - SteadyClock().now();
     if (left <= Duration::zero()) co_return fail(Code::kDeadlineExceeded, "{} did not answer in time", origin_);
-    auto count = co_await stream_->read_some(buffer_, left);
+    auto count = co_await stream_->read_some({buffer_.get(), kReadBytes}, left);
     if (!count) {
       shut();
       co_return fail(count.error());
     }
-    input_.append(reinterpret_cast<const char*>(buffer_.data()), *count);
+    input_.append(reinterpret_cast<const char*>(buffer_.get()), *count);
     co_return *count;
   }
 
@@ -189,7 +189,7 @@ class ClientStream final : public HttpClientStream {
   ResponseHead head_;
   std::optional<BodyDecoder> decoder_;
   std::string input_;
-  std::vector<std::byte> buffer_;
+  std::unique_ptr<std::byte[]> buffer_;
   bool closed_ = false;
 };
 

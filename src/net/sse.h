@@ -1,6 +1,7 @@
 // Server-sent events: framing out, and an incremental reader that cuts by event, never by network piece.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,11 +18,18 @@ class SseReader {
   // Largest event held; beyond it overflowed() is true and everything is dropped.
   explicit SseReader(size_t max_event_bytes = 16u << 20) : max_event_bytes_(max_event_bytes) {}
   std::vector<std::string> feed(std::string_view bytes);
+  // The same without copies: after append(), next() until it says nothing. What it returns lives until the next call of
+  // either.
+  void append(std::string_view bytes);
+  std::optional<std::string_view> next();
   bool overflowed() const { return overflowed_; }
 
  private:
   size_t max_event_bytes_;
   std::string buffer_;
+  size_t block_start_ = 0;  // of the event at hand
+  size_t scan_ = 0;         // up to here no event has ended
+  std::string joined_;      // the data of an event of several data lines
   bool overflowed_ = false;
 };
 

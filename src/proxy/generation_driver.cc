@@ -1,4 +1,5 @@
 // The I/O of one generation: carries out what RequestFsm decides and reports back. One coroutine per request.
+#include <openssl/crypto.h>
 #include <openssl/rand.h>
 
 #include <algorithm>
@@ -6,7 +7,8 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <deque>
+#include <cstring>
+#include <span>
 
 #include "base/log.h"
 #include "net/sse.h"
@@ -18,19 +20,39 @@ namespace {
 
 namespace asio = net::asio;
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+constexpr std::string_view kEventBegin = "data: ", kEventEnd = "\n\n";
 constexpr Duration kAbortTimeout = std::chrono::seconds(2);
 constexpr Duration kDrainTimeout = std::chrono::seconds(1);
 
+// Random bytes from the library's generator, a page at a time: each call of it costs microseconds.
+void random_bytes(std::span<unsigned char> into) {
+  thread_local unsigned char page[4096];
+  thread_local size_t left = 0;
+  if (left < into.size()) {
+    RAND_bytes(page, sizeof(page));
+    left = sizeof(page);
+  }
+  left -= into.size();
+  std::memcpy(into.data(), page + left, into.size());
+  OPENSSL_cleanse(page + left, into.size());
+}
+
+std::string hex_of(std::span<const unsigned char> bytes) {
+  std::string text;
+  for (const unsigned char byte : bytes) {
+    text += "0123456789abcdef"[byte >> 4];
+    text += "0123456789abcdef"[byte & 15];
+  }
+  return text;
+}
+
 std::string make_uuid() {
   unsigned char b[16];
-  RAND_bytes(b, sizeof(b));
+  random_bytes(b);
   b[6] = static_cast<unsigned char>((b[6] & 0x0f) | 0x40);
   b[8] = static_cast<unsigned char>((b[8] & 0x3f) | 0x80);
-  std::string text;
-  for (int i = 0; i < 16; ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-    text += fmt::format("{:02x}", b[i]);
-  }
+  std::string text = hex_of(b);
+  for (const size_t at : {8, 13, 18, 23}) text.insert(at, 1, '-');
   return text;
 }
 
@@ -66,7 +88,14 @@ std::optional<DecodeFirst> decode_first(const ProxyState& state) {
   return DecodeFirst{.metaserver = state.metaserver, .key = make_uuid()};
 }
 
-class GenerationDriver final : public MetaserverClient {
+// The seed of a request whose engine would not tell.
+std::string draw_seed() {
+  unsigned char seed[8];
+  random_bytes(seed);
+  return hex_of(seed);
+}
+
+class GenerationDriver final : public MetaserverClient, public RunningRequest {
  public:
   GenerationDriver(State state, const net::HttpRequest& request, net::HttpResponder& responder, RequestPlan plan)
       : state_(std::move(state)),
@@ -76,11 +105,13 @@ class GenerationDriver final : public MetaserverClient {
         path_(request.path),
         stream_wanted_(plan.stream),
         decode_first_(decode_first(*state_)),
-        fsm_(std::move(plan), request_id_, state_->options.retry, state_->instances, decode_first_),
+        fsm_(std::move(plan), request_id_, state_->options.retry, state_->instances, decode_first_, draw_seed()),
         delay_(state_->executor) {
     if (decode_first_) state_->announced[decode_first_->key] = this;
+    state_->running.insert(this);
   }
   ~GenerationDriver() override {
+    state_->running.erase(this);
     if (decode_first_) state_->announced.erase(decode_first_->key);
     if (side_owner_) *side_owner_ = nullptr;
   }
@@ -100,6 +131,18 @@ class GenerationDriver final : public MetaserverClient {
     asio::co_spawn(state_->executor, run_side(state_, side_, side_owner_, headers_, path_, std::move(actions)),
                    asio::detached);
     return side_;
+  }
+
+  void instance_hangs(InstanceId id) override {
+    if (side_ && side_->call && side_->instance == id) {
+      state_->metrics.hung_calls.add();
+      side_->call->cancel();
+    }
+    if (calling_ != id || !fsm_.can_do_without()) return;
+    state_->metrics.hung_calls.add();
+    hangs_ = true;
+    if (call_) call_->cancel();
+    if (stream_) stream_->close();
   }
 
   net::Task<void> run() {
@@ -145,7 +188,14 @@ class GenerationDriver final : public MetaserverClient {
     call->head_timeout = timeout;
     call->idle_timeout = state_->options.idle_timeout;
     call_ = call->cancellation = std::make_shared<net::HttpCancellation>();
+    calling_ = id;
+    hangs_ = false;
     return call;
+  }
+  // Why a call has failed: our own giving up looks like a cancellation.
+  std::unexpected<Status> failure(const Status& status) const {
+    if (hangs_) return fail(Code::kUnavailable, "the engine answers no probes");
+    return fail(status);
   }
   static std::unexpected<Status> removed() { return fail(Code::kUnavailable, "the instance has been removed"); }
 
@@ -155,7 +205,9 @@ class GenerationDriver final : public MetaserverClient {
     if (!call) co_return PrefillAnswered{removed()};
     auto answer = co_await state_->client->request(std::move(*call));
     call_.reset();
-    if (answer) answer->headers = end_to_end(answer->headers);
+    calling_.reset();
+    if (!answer) co_return PrefillAnswered{failure(answer.error())};
+    answer->headers = end_to_end(answer->headers);
     co_return PrefillAnswered{std::move(answer)};
   }
 
@@ -165,16 +217,16 @@ class GenerationDriver final : public MetaserverClient {
         call_to(action.instance, action.request_id, std::move(action.body), state_->options.first_token_timeout);
     if (!call) co_return DecodeAnswered{removed()};
     reader_ = net::SseReader();
-    events_.clear();
     auto stream = co_await state_->client->request_stream(std::move(*call));
     call_.reset();
-    if (!stream) co_return DecodeAnswered{fail(stream.error())};
+    if (!stream) co_return DecodeAnswered{failure(stream.error())};
     stream_ = std::move(*stream);
     const auto type = stream_->headers().get("Content-Type");
     if (stream_wanted_ && stream_->status() == 200 && type && type->starts_with("text/event-stream"))
       co_return DecodeStreaming{};
     auto answer = co_await read_whole();
     stream_.reset();
+    if (!answer) co_return DecodeAnswered{failure(answer.error())};
     co_return DecodeAnswered{std::move(answer)};
   }
 
@@ -187,19 +239,26 @@ class GenerationDriver final : public MetaserverClient {
     }
   }
 
+  // Events that only bring tokens go to the client from here; any other is the machine's.
   Next perform(ReadDecode&) {
-    while (events_.empty()) {
+    for (;;) {
+      while (const auto data = reader_.next()) {
+        const size_t before = unsent_.size();
+        unsent_ += kEventBegin;
+        if (!fsm_.pass(*data, unsent_)) {
+          unsent_.resize(before);
+          co_return DecodeEvent{std::string(*data)};
+        }
+        unsent_ += kEventEnd;
+      }
       if (!co_await flush()) co_return std::nullopt;
       if (gone_) co_return std::nullopt;
       auto piece = co_await stream_->read_piece();
-      if (!piece) co_return DecodeEnded{fail(piece.error())};
+      if (!piece) co_return DecodeEnded{failure(piece.error())};
       if (piece->empty()) co_return DecodeEnded{};
-      for (auto& each : reader_.feed(*piece)) events_.push_back(std::move(each));
+      reader_.append(*piece);
       if (reader_.overflowed()) co_return DecodeEnded{fail(Code::kDataLoss, "an event is larger than the proxy holds")};
     }
-    DecodeEvent event{std::move(events_.front())};
-    events_.pop_front();
-    co_return event;
   }
 
   Next perform(Delay& action) {
@@ -289,6 +348,7 @@ class GenerationDriver final : public MetaserverClient {
     call->head_timeout = state->options.prefill_timeout;
     call->idle_timeout = state->options.idle_timeout;
     side.call = call->cancellation = std::make_shared<net::HttpCancellation>();
+    side.instance = action.instance;
     auto answer = co_await state->client->request(std::move(*call));
     side.call.reset();
     co_return answer;
@@ -352,9 +412,10 @@ class GenerationDriver final : public MetaserverClient {
   std::shared_ptr<GenerationDriver*> side_owner_;
   asio::steady_timer delay_;
   std::shared_ptr<net::HttpCancellation> call_;
+  std::optional<InstanceId> calling_;  // whom call_ or stream_ is for
+  bool hangs_ = false;                 // and that it was given up
   std::unique_ptr<net::HttpClientStream> stream_;
   net::SseReader reader_;
-  std::deque<std::string> events_;
   std::string unsent_;
   bool gone_ = false, finished_ = false;
 };
@@ -397,7 +458,7 @@ net::Task<void> handle_generation(State state, net::HttpRequest& request, net::H
     (void)co_await responder.respond(std::move(answer));
     co_return;
   }
-  auto plan = plan_request(request.path, request.body);
+  auto plan = plan_request(request.path, std::move(request.body));
   if (!plan) {
     (void)co_await responder.respond(error_answer(400, "BadRequestError", plan.error().message()));
     co_return;

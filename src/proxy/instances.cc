@@ -120,12 +120,14 @@ void Instances::note(InstanceId id, Outcome outcome, TimePoint now) {
   instance->failures = instance->good_probes = 0;
 }
 
-void Instances::note_probe(InstanceId id, Outcome outcome, TimePoint) {
+void Instances::note_probe(InstanceId id, Outcome outcome, TimePoint, bool baton) {
   Instance* instance = get(id);
   if (!instance) return;
+  instance->slow_probes = outcome == Outcome::kSlow ? instance->slow_probes + 1 : 0;
   switch (outcome) {
     case Outcome::kOk:
       instance->health = Health::kUp;
+      instance->baton = baton;
       instance->join_by.reset();
       if (instance->open_until && ++instance->good_probes >= policy_.probes_to_close) {
         instance->open_until.reset();
@@ -133,7 +135,9 @@ void Instances::note_probe(InstanceId id, Outcome outcome, TimePoint) {
       }
       return;
     case Outcome::kSlow:
-      instance->health = Health::kSuspect;
+      // One that was down stays so until it answers.
+      if (instance->slow_probes >= policy_.slow_probes_to_down) instance->health = Health::kDown;
+      if (instance->health != Health::kDown) instance->health = Health::kSuspect;
       break;
     case Outcome::kUnreachable:
     case Outcome::kFailed:
@@ -148,6 +152,12 @@ const Instance* Instances::find(InstanceId id) const { return const_cast<Instanc
 int Instances::count(Role role) const {
   return static_cast<int>(std::ranges::count_if(
       instances_, [&](const Instance& each) { return each.role == role && !each.draining && !each.join_by; }));
+}
+
+bool Instances::any_up(Role role) const {
+  return std::ranges::any_of(instances_, [&](const Instance& each) {
+    return each.role == role && each.health == Health::kUp && !each.draining && !each.join_by;
+  });
 }
 
 Instance* Instances::get(InstanceId id) {

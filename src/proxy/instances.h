@@ -27,7 +27,7 @@ using InstanceId = StrongId<struct InstanceTag, int32_t>;
 enum class Health : uint8_t {
   kUp,
   kSuspect,  // not probed yet, slow to answer its last probe, or broken off amid a call: chosen only when none is up
-  kDown,     // does not answer probes: not chosen
+  kDown,     // refuses probes, says that it is sick, or left several in a row without an answer: not chosen
 };
 
 // How a call to an instance ended, as far as its health is concerned.
@@ -41,6 +41,7 @@ enum class Outcome : uint8_t {
 struct HealthPolicy {
   int failures_to_open = 3;                     // consecutive ones
   int probes_to_close = 2;                      // consecutive good ones since it opened
+  int slow_probes_to_down = 3;                  // consecutive ones
   Duration open_for = std::chrono::seconds(1);  // doubled at each opening in a row
   Duration open_for_max = std::chrono::seconds(30);
 };
@@ -51,6 +52,7 @@ struct Instance {
   std::string host;
   int port = 0;
   Health health = Health::kSuspect;
+  bool baton = false;                // says of itself that it is Baton's
   bool draining = false;             // removed; its running requests end first
   std::optional<TimePoint> join_by;  // added at run time and not answering yet; dropped at this time
   double active_tokens = 0;
@@ -61,6 +63,7 @@ struct Instance {
   int openings = 0;
   int good_probes = 0;  // since it opened
   std::optional<TimePoint> open_until;
+  int slow_probes = 0;  // in a row
 };
 
 class Instances {
@@ -87,13 +90,14 @@ class Instances {
   void end_decode(InstanceId id, double load);
 
   void note(InstanceId id, Outcome outcome, TimePoint now);
-  void note_probe(InstanceId id, Outcome outcome, TimePoint now);
+  void note_probe(InstanceId id, Outcome outcome, TimePoint now, bool baton = false);
   // True once after an instance could not be reached: a probe, not the next request, should find out more.
   bool take_probe_wish() { return std::exchange(probe_wished_, false); }
 
   const Instance* find(InstanceId id) const;
   const std::vector<Instance>& all() const { return instances_; }
-  int count(Role role) const;  // those that are not draining and have joined
+  int count(Role role) const;    // those that are not draining and have joined
+  bool any_up(Role role) const;  // by its last probe
   bool any_usable(Role role, TimePoint now) const { return pick(role, now, {}).has_value(); }
 
  private:

@@ -94,6 +94,25 @@ TEST(Instances, AnUnreachableDecodeEngineIsTheLastChoiceUntilAProbeSaysMore) {
   EXPECT_FALSE(instances.pick(Role::kDecode, now, std::vector{b}));
 }
 
+TEST(Instances, SeveralProbesInARowWithoutAnAnswerAreDown) {
+  Instances instances;
+  const TimePoint now{1000s};
+  const auto d = *instances.add(Role::kDecode, "d", 1);
+  instances.note_probe(d, Outcome::kOk, now, true);
+  EXPECT_TRUE(instances.find(d)->baton);
+  for (const auto health : {Health::kSuspect, Health::kSuspect, Health::kDown, Health::kDown}) {
+    instances.note_probe(d, Outcome::kSlow, now);
+    EXPECT_EQ(instances.find(d)->health, health);
+    EXPECT_FALSE(instances.any_up(Role::kDecode));
+  }
+  instances.note_probe(d, Outcome::kOk, now);
+  EXPECT_TRUE(instances.any_up(Role::kDecode));
+  EXPECT_FALSE(instances.find(d)->baton) << "another engine at the same address";
+  instances.note_probe(d, Outcome::kUnreachable, now);
+  instances.note_probe(d, Outcome::kSlow, now);
+  EXPECT_EQ(instances.find(d)->health, Health::kDown) << "it starts, and does not answer yet";
+}
+
 TEST(Instances, TwoPrefillEnginesWithDifferentQueuesAreToldApart) {
   Instances instances;
   const TimePoint now{1000s};

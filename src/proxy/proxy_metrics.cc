@@ -23,6 +23,7 @@ ProxyMetrics::ProxyMetrics(MetricRegistry& with) : registry(with) {
   resumes = counter("baton_proxy_resumes_total", "Answers that went on at another place from the tokens they had");
   recomputes = counter("baton_proxy_recomputed_total", "Of these, those that a decode engine had no room for");
   metaserver_calls = counter("baton_proxy_metaserver_calls_total", "Decode engines' calls of /v1/metaserver");
+  hung_calls = counter("baton_proxy_hung_calls_total", "Calls given up because their engine left probes unanswered");
   const std::vector<double> buckets = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300};
   request_seconds = registry.histogram("baton_proxy_request_seconds", "Whole requests", buckets);
   first_byte_seconds = registry.histogram("baton_proxy_first_byte_seconds", "Until the client's first byte", buckets);

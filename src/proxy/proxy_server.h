@@ -32,7 +32,7 @@ struct ProxyOptions {
   Duration prefill_timeout = std::chrono::seconds(600);
   Duration first_token_timeout = std::chrono::seconds(600);  // D's answer; of a whole one: all of it
   Duration idle_timeout = std::chrono::seconds(300);         // between pieces of a stream
-  Duration probe_interval = std::chrono::seconds(1);
+  Duration probe_interval = std::chrono::milliseconds(500);
   Duration probe_timeout = std::chrono::seconds(1);
   Duration drain_timeout = std::chrono::seconds(30);  // run_proxy: running requests after a stop
   std::string version = "0.1.0";

@@ -21,9 +21,17 @@ struct ProxyMetrics {
   MetricRegistry& registry;
   Gauge in_flight;
   Counter handoffs, colocated, client_gone, cut_streams, refused, aborts_sent, prompt_tokens, completion_tokens;
-  Counter prefill_attempts, decode_attempts, failovers, resumes, recomputes, metaserver_calls;
+  Counter prefill_attempts, decode_attempts, failovers, resumes, recomputes, metaserver_calls, hung_calls;
   Histogram request_seconds, first_byte_seconds, prefill_seconds;
   std::set<std::string> shown_instances;
+};
+
+// A generation under way.
+class RunningRequest {
+ public:
+  virtual ~RunningRequest() = default;
+  // The instance leaves probes unanswered: a call to it is given up where another can serve.
+  virtual void instance_hangs(InstanceId id) = 0;
 };
 
 // D first: the prefill of one attempt of a request, which the calls of the metaserver for it wait for.
@@ -37,6 +45,7 @@ struct SidePrefill {
   int status = 0;  // 0: under way
   std::string message;
   net::asio::steady_timer wake;
+  std::optional<InstanceId> instance;  // of the call
   std::shared_ptr<net::HttpCancellation> call;
 };
 class MetaserverClient {
@@ -60,6 +69,7 @@ struct ProxyState {
   std::unique_ptr<net::HttpServer> server;
   net::asio::steady_timer probe_timer;
   std::set<InstanceId> probing;
+  std::set<RunningRequest*> running;
   int in_flight = 0;
   std::string metaserver;                              // URL; empty: P first
   std::map<std::string, MetaserverClient*> announced;  // D first: running requests by key

@@ -4,59 +4,10 @@
 
 #include <algorithm>
 
-#include "wire/ordered_json.h"
+#include "proxy/engine_answer.h"
 
 namespace baton::proxy {
 namespace {
-
-Outcome outcome_of(const Status& status) {
-  switch (status.code()) {
-    case Code::kUnavailable:
-      return Outcome::kUnreachable;
-    case Code::kDeadlineExceeded:
-      return Outcome::kSlow;
-    default:
-      return Outcome::kFailed;
-  }
-}
-
-int client_status_of(const Status& status) { return status.code() == Code::kDeadlineExceeded ? 504 : 502; }
-
-// About the request itself: every other instance would say the same, and none is the worse for it.
-bool is_about_the_request(int status) {
-  return (status >= 400 && status < 500 && status != 408 && status != 429) || status == 501;
-}
-
-// Another instance may have room; too busy is not sick.
-bool is_busy(const net::HttpResponse& answer) {
-  return answer.status == 429 || answer.status == 408 || (answer.status == 503 && answer.headers.get("Retry-After"));
-}
-
-// The status inside {"error": {"code": ...}}, or 0.
-int error_code(const Json& body) {
-  const Json::json_pointer code("/error/code");
-  const bool given = body.contains(code) && body[code].is_number_integer();
-  const auto value = given ? body[code].get<int64_t>() : 0;
-  return value >= 400 && value < 600 ? static_cast<int>(value) : 0;
-}
-
-net::HttpResponse json_answer(int status, std::string body) {
-  net::HttpResponse response{.status = status, .headers = {}, .body = std::move(body)};
-  response.headers.add("Content-Type", "application/json");
-  return response;
-}
-
-std::string type_of(int status) {
-  if (status == 503) return "ServiceUnavailableError";
-  if (status == 504) return "GatewayTimeoutError";
-  return "BadGatewayError";
-}
-
-net::HttpResponse error_response(int status, std::string_view message) {
-  net::HttpResponse response = json_answer(status, error_json(status, type_of(status), message));
-  if (status == 503) response.headers.add("Retry-After", "1");
-  return response;
-}
 
 // Greedy, or seeded by the client: then no engine draws a seed that we would have to know.
 bool has_its_seed(const RequestPlan& plan) {
@@ -65,20 +16,16 @@ bool has_its_seed(const RequestPlan& plan) {
   return temperature != plan.body.end() && temperature->is_number() && temperature->get<double>() == 0;
 }
 
-// Null for what isn't JSON. An engine may say much (logprobs of a long prompt): the client bounds its answers' bytes.
-Json parse_answer(std::string_view text) {
-  return wire::parse_ordered_json(text, kMaxJsonDepth, UINT64_MAX).value_or(Json());
-}
-
 }  // namespace
 
 RequestFsm::RequestFsm(RequestPlan plan, std::string request_id, RetryPolicy policy, Instances& instances,
-                       std::optional<DecodeFirst> decode_first)
+                       std::optional<DecodeFirst> decode_first, std::string drawn_seed)
     : plan_(std::move(plan)),
       request_id_(std::move(request_id)),
       policy_(policy),
       instances_(instances),
       decode_first_(std::move(decode_first)),
+      drawn_seed_(std::move(drawn_seed)),
       seed_known_(has_its_seed(plan_)) {}
 
 RequestFsm::~RequestFsm() {
@@ -109,13 +56,12 @@ void RequestFsm::start() {
 
 void RequestFsm::start_prefill() {
   stage_ = Stage::kPrefill;
-  kv_params_ = nullptr;
+  kv_params_.clear();
   kv_offered_ = false;
   if (!resume_) summary_.cached_tokens = -1;
   summary_.handed_off = false;
   // A prompt is not computed for nobody.
-  if (!instances_.pick(Role::kDecode, now_, {}))
-    return give_up({.status = 503, .message = "no decode instance is available"});
+  if (!instances_.pick(Role::kDecode, now_, {})) return no_decode_left();
   ++generation_;
   const auto chosen = prefill_tries_ < policy_.max_retries + decode_tries_
                           ? instances_.pick(Role::kPrefill, now_, tried_prefill_)
@@ -139,22 +85,20 @@ void RequestFsm::on(PrefillAnswered& event) {
   if (!event.answer) return prefill_failed(failure_of("prefill", event.answer.error()));
   auto& answer = *event.answer;
   if (is_about_the_request(answer.status)) return answer_about_the_request(std::move(answer));
-  Json body = answer.status == 200 ? parse_answer(answer.body) : Json();
-  if (!body.is_object()) return prefill_failed(failure_of("prefill", std::move(answer)));
+  Json body = answer.status == 200 ? parse_prefill_answer(answer.body, kv_params_) : Json();
+  if (!body.is_object()) return prefill_failed(failure_of("prefill", std::move(answer), *prefill_));
   if (body.contains("error")) {
     const int code = error_code(body);
     if (is_about_the_request(code)) return answer_about_the_request(json_answer(code, std::move(answer.body)));
-    return prefill_failed(failure_of("prefill", std::move(answer)));
+    return prefill_failed(failure_of("prefill", std::move(answer), *prefill_));
   }
   instances_.note(*prefill_, Outcome::kOk, now_);
   release_prefill();
   summary_.prefilled_at = now_;
-  const auto params = body.find("kv_transfer_params");
-  kv_offered_ = params != body.end() && params->is_object() && !params->empty();
+  kv_offered_ = !kv_params_.empty();
   if (kv_offered_) {
-    kv_params_ = *params;
-    baton_ = kv_params_.contains("baton_offer_id");
-    if (const auto seed = kv_params_.find("baton_seed"); seed != kv_params_.end() && seed->is_string()) seed_ = *seed;
+    baton_ = body.contains("baton_offer_id");
+    if (const auto seed = body.find("baton_seed"); seed != body.end() && seed->is_string()) seed_ = *seed;
   } else {
     release_kv();
   }
@@ -170,9 +114,11 @@ RequestFsm::Failure RequestFsm::failure_of(const char* stage, const Status& stat
           .message = fmt::format("{}: {}", stage, status.message())};
 }
 
-RequestFsm::Failure RequestFsm::failure_of(const char* stage, net::HttpResponse answer) {
+RequestFsm::Failure RequestFsm::failure_of(const char* stage, net::HttpResponse answer, InstanceId from) const {
+  const Instance* const instance = instances_.find(from);
+  const bool baton = instance != nullptr && instance->baton;
   Failure failure{.message = fmt::format("{}: status {}", stage, answer.status)};
-  failure.busy = is_busy(answer);
+  failure.busy = is_busy(answer, baton);
   if (failure.busy) failure.outcome = std::nullopt;
   if (answer.status == 503) failure.status = 503;
   failure.pass_on = std::move(answer);
@@ -182,6 +128,8 @@ RequestFsm::Failure RequestFsm::failure_of(const char* stage, net::HttpResponse 
 // Whichever engine has said it; its KV, if any, is of no use.
 void RequestFsm::answer_about_the_request(net::HttpResponse answer) {
   abort_prefill();
+  // A stream that went on elsewhere is past its status.
+  if (began_) return give_up({.status = answer.status, .message = "going on elsewhere: " + answer.body.substr(0, 300)});
   const int status = answer.status;
   actions_.push_back(Respond{std::move(answer)});
   finish(status);
@@ -214,6 +162,11 @@ void RequestFsm::retry_later(bool prefill_stage) {
 
 void RequestFsm::on(const DelayOver&) {
   if (stage_ != Stage::kDelay) return;
+  if (std::exchange(waits_for_decode_, false)) {
+    // What has failed may be tried again once it answers a probe.
+    if (instances_.any_up(Role::kDecode)) tried_decode_.clear();
+    return go_on_or_wait();
+  }
   if (retry_prefill_) return start_prefill();
   ++generation_;
   start_decode();
@@ -222,10 +175,7 @@ void RequestFsm::on(const DelayOver&) {
 void RequestFsm::start_decode() {
   stage_ = Stage::kDecode;
   const auto chosen = instances_.pick(Role::kDecode, now_, tried_decode_);
-  if (!chosen) {
-    abort_prefill();
-    return give_up({.status = 503, .message = "no decode instance is available"});
-  }
+  if (!chosen) return no_decode_left();
   decode_ = chosen;
   summary_.decode = chosen;
   summary_.handed_off = kv_offered_;
@@ -234,24 +184,39 @@ void RequestFsm::start_decode() {
   instances_.begin_decode(*chosen, plan_.load);
   side_params_ = nullptr;
   if (decode_first_ && plan_.hand_off) {
-    kv_params_ = {{"do_remote_decode", false},
-                  {"do_remote_prefill", true},
-                  {"metaserver", fmt::format("{}?key={}", decode_first_->metaserver, metaserver_key())}};
+    const Json params = {{"do_remote_decode", false},
+                         {"do_remote_prefill", true},
+                         {"metaserver", fmt::format("{}?key={}", decode_first_->metaserver, metaserver_key())}};
+    kv_params_ = params.dump();
   }
+  know_seed();
   actions_.push_back(CallDecode{*chosen, attempt_id(), decode_body(plan_, kv_params_, resume_point())});
+}
+
+// An engine that draws the seed by itself would keep it to itself: it is told one.
+void RequestFsm::know_seed() {
+  baton_ = baton_ || instances_.find(*decode_)->baton;
+  if (!baton_ || seed_known_ || kv_offered_ || decode_first_ || !plan_.hand_off || drawn_seed_.empty()) return;
+  if (!seed_) seed_ = drawn_seed_;
+  kv_params_ = Json{{"baton_seed", *seed_}}.dump();
 }
 
 void RequestFsm::on(DecodeAnswered& event) {
   if (!event.answer) return decode_failed(failure_of("decode", event.answer.error()));
   auto& answer = *event.answer;
   if (is_about_the_request(answer.status)) return answer_about_the_request(std::move(answer));
-  if (answer.status != 200) return decode_failed(failure_of("decode", std::move(answer)));
+  if (answer.status != 200) return decode_failed(failure_of("decode", std::move(answer), *decode_));
   whole_answer(answer);
 }
 
 void RequestFsm::whole_answer(net::HttpResponse& answer) {
+  AnswerNotes quick;
+  if (generation_ <= 1 && !resume_ && pass_answer(plan_, answer.body, summary_.cached_tokens, quick, answer.body))
+    return good_answer(std::move(answer), quick);
   Json body = parse_answer(answer.body);
   if (!body.is_object()) return decode_failed({.message = "decode: a 200 without a JSON body"});
+  if (!has_choice(body) && !body.contains("error") && body.value("object", "") != "error")
+    return decode_failed({.message = "decode: a 200 without a choice"});
   if (resume_ && !resume_->baton) recount_usage(*resume_, body);
   const AnswerNotes notes = adapt_answer(plan_, body, false, summary_.cached_tokens);
   if (notes.recomputed) {
@@ -265,13 +230,17 @@ void RequestFsm::whole_answer(net::HttpResponse& answer) {
   }
   restore_id(body);
   make_one_answer(body);
+  answer.body = body.dump(-1, ' ', false, Json::error_handler_t::replace);
+  good_answer(std::move(answer), notes);
+}
+
+void RequestFsm::good_answer(net::HttpResponse answer, const AnswerNotes& notes) {
   prompt_ids_ = notes.prompt_ids;
   output_ids_ = notes.output_ids;
   summary_.prompt_tokens = notes.prompt_tokens;
   summary_.completion_tokens = notes.completion_tokens;
   instances_.note(*decode_, Outcome::kOk, now_);
   first_byte();
-  answer.body = body.dump(-1, ' ', false, Json::error_handler_t::replace);
   actions_.push_back(Respond{std::move(answer)});
   finish(200);
 }
@@ -285,58 +254,6 @@ void RequestFsm::restore_id(Json& answer) const {
   if (said.ends_with(attempt)) *id = said.substr(0, said.size() - attempt.size()) + request_id_;
 }
 
-void RequestFsm::on(const DecodeStreaming&) { actions_.push_back(ReadDecode{}); }
-
-void RequestFsm::on(DecodeEvent& event) {
-  if (saw_done_) {
-    actions_.push_back(ReadDecode{});
-    return;
-  }
-  if (event.data == "[DONE]") {
-    if (!began_) return decode_failed({.message = "decode: a stream without an answer"});
-    saw_done_ = true;
-    instances_.note(*decode_, Outcome::kOk, now_);
-    actions_.push_back(WriteEvent{"[DONE]"});
-    actions_.push_back(EndStream{});
-    return finish(200);
-  }
-  Json chunk = parse_answer(event.data);
-  if (!chunk.is_object()) return decode_failed({.message = "decode: an event that is not JSON"});
-  if (resume_ && !resume_->baton) recount_usage(*resume_, chunk);
-  const AnswerNotes notes = adapt_answer(plan_, chunk, true, summary_.cached_tokens);
-  if (notes.recomputed) {
-    note_recomputed(notes, chunk, true);
-    return resume_elsewhere(true);
-  }
-  if (notes.is_error && !began_) {
-    const int code = error_code(chunk);
-    if (!is_about_the_request(code)) return decode_failed({.message = "decode: " + event.data.substr(0, 300)});
-    actions_.push_back(DropDecode{});
-    return answer_about_the_request(json_answer(code, std::move(event.data)));
-  }
-  restore_id(chunk);
-  if (prompt_ids_.empty()) prompt_ids_ = notes.prompt_ids;
-  output_ids_.insert(output_ids_.end(), notes.output_ids.begin(), notes.output_ids.end());
-  if (notes.prompt_tokens >= 0) summary_.prompt_tokens = notes.prompt_tokens;
-  if (notes.completion_tokens >= 0) summary_.completion_tokens = notes.completion_tokens;
-  if (notes.is_error) {
-    if (can_resume()) return decode_failed({.message = "decode: " + event.data.substr(0, 300)});
-    summary_.cut_after_first_byte = true;
-    summary_.failure = "decode: an error event";
-  }
-  if (!notes.only_usage) {
-    make_one_stream(chunk);
-    first_byte();
-    actions_.push_back(WriteEvent{chunk.dump(-1, ' ', false, Json::error_handler_t::replace)});
-  }
-  actions_.push_back(ReadDecode{});
-}
-
-void RequestFsm::on(DecodeEnded& event) {
-  if (event.how) return decode_failed({.message = "decode: the stream ended early"});
-  decode_failed(failure_of("decode", event.how.error()));
-}
-
 void RequestFsm::decode_failed(Failure failure) {
   const InstanceId failed = *decode_;
   if (failure.outcome) instances_.note(failed, *failure.outcome, now_);
@@ -344,11 +261,9 @@ void RequestFsm::decode_failed(Failure failure) {
   actions_.push_back(DropDecode{});
   drop_side_prefill(/*abort=*/true);
   abort_prefill();
-  // Tokens that came since the last start are what a resume would go on from.
-  const bool progressed = !resume_ || output_ids_.size() > resume_->outputs.size();
-  if (began_ && progressed && can_resume() && instances_.pick(Role::kDecode, now_, std::span(&failed, 1)))
-    return resume_elsewhere(false);
-  if (began_ && (progressed || !resume_)) return give_up(failure);
+  held_.clear();
+  if (began_) return stream_failed(std::move(failure), failed);
+  first_head_ = nullptr;
   tried_decode_.push_back(failed);
   const bool another = instances_.pick(Role::kDecode, now_, tried_decode_).has_value();
   const bool left = decode_tries_ < policy_.max_retries;

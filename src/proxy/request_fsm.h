@@ -7,7 +7,8 @@
 // while D waits. What is about P then are side events: their actions end in CallPrefill or AnswerMetaserver.
 //
 // A D that answers "recomputed" had no room left: the request goes on elsewhere from the tokens it has, with a prefill
-// of all of them, and the client sees one stream. The same is done when D breaks amid a stream whose seed is known.
+// of all of them, and the client sees one stream. The same is done when D breaks amid a stream whose seed is known;
+// when no D is left, the stream pauses until one is back, up to a limit.
 //
 // A failure before the client has had a byte starts again at another P or D, with a new prefill (the old KV may be
 // half consumed). An engine that is busy (429, 408, 503 with Retry-After) is passed over for another; when all are, the
@@ -36,6 +37,7 @@ struct DecodeFirst {
 struct RetryPolicy {
   int max_retries = 3;                                  // attempts per stage
   Duration retry_delay = std::chrono::milliseconds(1);  // base of the back-off, when the same instance is asked again
+  Duration resume_wait = std::chrono::seconds(10);      // of a stream amid its answer, for a decode engine to be back
 };
 
 // ---- events ----
@@ -113,15 +115,24 @@ class RequestFsm {
     std::optional<InstanceId> prefill, decode;
   };
 
-  // `instances` must outlive it. Destroying it unfinished releases its charges.
+  // `instances` must outlive it. Destroying it unfinished releases its charges. `drawn_seed`, 16 hexadecimal digits, is
+  // used where no engine would say which seed it has drawn; empty: such a stream can't go on elsewhere.
   RequestFsm(RequestPlan plan, std::string request_id, RetryPolicy policy, Instances& instances,
-             std::optional<DecodeFirst> decode_first = std::nullopt);
+             std::optional<DecodeFirst> decode_first = std::nullopt, std::string drawn_seed = {});
   ~RequestFsm();
   RequestFsm(const RequestFsm&) = delete;
   RequestFsm& operator=(const RequestFsm&) = delete;
 
   // The last action says what to do next: a Call, ReadDecode or Delay brings one event; Finish ends it.
   std::vector<Action> handle(Event event, TimePoint now);
+
+  // The short way of an event that only brings tokens, amid a stream in good order: its text for the client is appended
+  // to `out` and nothing follows but the next event. False, with nothing changed: take handle(DecodeEvent).
+  bool pass(std::string_view event, std::string& out);
+
+  // Whether the engine at hand, which answers no probe any more, is to be given up for another: not when that would
+  // only cut a stream that may yet go on.
+  bool can_do_without() const;
 
   const Summary& summary() const { return summary_; }
   // The tokens of choice 0 so far: what a stream needs to go on elsewhere.
@@ -152,6 +163,7 @@ class RequestFsm {
   void start();
   void start_prefill();
   void start_decode();
+  void know_seed();
   const ResumePoint* resume_point() const { return resume_ ? &*resume_ : nullptr; }
 
   // request_resume.cc
@@ -160,6 +172,14 @@ class RequestFsm {
   void resume_elsewhere(bool recomputed);
   void make_one_stream(Json& chunk);
   void make_one_answer(Json& answer);
+  void stream_failed(Failure failure, InstanceId failed);
+  void no_decode_left();
+  void go_on_or_wait();
+  void complete_stream(const Failure& failure);
+
+  // request_stream.cc
+  void stream_error(Json& chunk, std::string text);
+  void write(Json& chunk, const AnswerNotes& notes);
 
   // request_layerwise.cc
   std::string metaserver_key() const;
@@ -169,9 +189,10 @@ class RequestFsm {
   void drop_side_prefill(bool abort);
 
   void whole_answer(net::HttpResponse& answer);
+  void good_answer(net::HttpResponse answer, const AnswerNotes& notes);
   void answer_about_the_request(net::HttpResponse answer);
   static Failure failure_of(const char* stage, const Status& status);
-  static Failure failure_of(const char* stage, net::HttpResponse answer);
+  Failure failure_of(const char* stage, net::HttpResponse answer, InstanceId from) const;
   void restore_id(Json& answer) const;
   void prefill_failed(Failure failure);
   void decode_failed(Failure failure);
@@ -190,6 +211,7 @@ class RequestFsm {
   const RetryPolicy policy_;
   Instances& instances_;
   const std::optional<DecodeFirst> decode_first_;
+  const std::string drawn_seed_;
   TimePoint now_{};
   std::vector<Action> actions_;
 
@@ -200,19 +222,26 @@ class RequestFsm {
   bool kv_offered_ = false;                     // P has answered: it holds KV under kv_id_
   std::string kv_id_;
   std::vector<InstanceId> tried_prefill_, tried_decode_;
-  Json kv_params_ = nullptr;
-  int generation_ = 0;  // of attempts: each has an id of its own at the engines, where the last may still be ending
-  bool began_ = false;  // the client has had a byte
+  std::string kv_params_;  // JSON; empty: none
+  int generation_ = 0;     // of attempts: each has an id of its own at the engines, where the last may still be ending
+  bool began_ = false;     // the client has had a byte
   bool saw_done_ = false;
   std::vector<TokenId> prompt_ids_, output_ids_;
-  std::optional<std::string> seed_;             // as the engines have said it
-  bool seed_known_ = false;                     // by us, by the client, or none is needed
-  bool baton_ = false;                          // the engines are Baton's
-  std::optional<ResumePoint> resume_;           // of the attempt at hand
-  Json first_head_ = nullptr;                   // id, created, model of the client's stream
+  std::optional<std::string> seed_;    // as the engines have said it
+  bool seed_known_ = false;            // by us, by the client, or none is needed
+  bool baton_ = false;                 // the engines are Baton's
+  std::optional<ResumePoint> resume_;  // of the attempt at hand
+  Json first_head_ = nullptr;          // id, object, created, model of the client's stream
+  std::vector<std::string> held_;      // events that wait for the one with their tokens
+  bool saw_finish_ = false;            // all tokens have come
+  bool wrote_usage_ = false;
   Json logprobs_ = nullptr, before_ = nullptr;  // of a whole answer, what earlier engines have said
   int prefill_tries_ = 0, decode_tries_ = 0;    // since the start or the last resume
-  Json side_params_ = nullptr;                  // D first: what D has said
+  int fruitless_ = 0;                           // failures amid the stream since the last token
+  std::optional<Failure> failure_;              // the last one amid the stream
+  TimePoint give_up_at_{};
+  bool waits_for_decode_ = false;  // what follows the delay
+  Json side_params_ = nullptr;     // D first: what D has said
   Summary summary_;
 };
 

@@ -40,7 +40,7 @@ void RequestFsm::call_side_prefill() {
   ++summary_.prefill_attempts;
   ++prefill_tries_;
   instances_.begin_prefill(*chosen, plan_.load);
-  actions_.push_back(CallPrefill{*chosen, kv_id_, prefill_body(plan_, side_params_, resume_point())});
+  actions_.push_back(CallPrefill{*chosen, kv_id_, prefill_body(plan_, side_params_.dump(), resume_point())});
 }
 
 void RequestFsm::side_prefill_answered(PrefillAnswered& event) {
@@ -49,7 +49,7 @@ void RequestFsm::side_prefill_answered(PrefillAnswered& event) {
   auto& answer = *event.answer;
   const Json body = wire::parse_ordered_json(answer.body, kMaxJsonDepth, UINT64_MAX).value_or(Json());
   if (answer.status != 200 || !body.is_object() || body.contains("error")) {
-    return side_prefill_failed(failure_of("prefill", std::move(answer)));
+    return side_prefill_failed(failure_of("prefill", std::move(answer), *prefill_));
   }
   instances_.note(*prefill_, Outcome::kOk, now_);
   release_prefill();

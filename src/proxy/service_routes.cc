@@ -19,6 +19,7 @@ constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr Duration kModelsTimeout = std::chrono::seconds(3);
 constexpr Duration kServiceTimeout = std::chrono::seconds(30);
 constexpr std::string_view kRetryAfter = "1";
+constexpr std::string_view kBatonHeader = "X-Baton-Engine";     // on an engine's /health
 constexpr std::string_view kMetaserverPath = "/v1/metaserver";  // D first only
 
 std::string lower(std::string_view text) {
@@ -211,12 +212,22 @@ net::Task<void> probe(State state, InstanceId id) {
   const Instance* before = state->instances.find(id);
   if (!before) co_return;
   const Health was = before->health;
-  state->instances.note_probe(id, probe_outcome(answer), state->clock.now());
-  if (before->health == was) co_return;
+  const Outcome outcome = probe_outcome(answer);
+  const bool baton = answer && answer->headers.get(kBatonHeader);
+  state->instances.note_probe(id, outcome, state->clock.now(), baton);
+  if (before->health == was) {
+    // No pause after no answer: what hangs is found out by several such in a row.
+    if (outcome == Outcome::kSlow && was == Health::kSuspect) state->probe_timer.cancel();
+    co_return;
+  }
   constexpr const char* kNames[] = {"up", "suspect", "down"};
   log_info("event=instance_health role={} instance={} from={} to={}{}{}", role_name(before->role), name_of(*before),
            kNames[static_cast<int>(was)], kNames[static_cast<int>(before->health)],
            answer ? "" : " error=", answer ? "" : log_quoted(answer.error().message()));
+  if (outcome == Outcome::kSlow) state->probe_timer.cancel();
+  // What refuses connections has broken those it had; what only hangs keeps them.
+  if (before->health == Health::kDown && outcome == Outcome::kSlow)
+    for (auto* each : std::set(state->running)) each->instance_hangs(id);
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ std::vector<Json> ChatAnswer::chunks(const AnswerPlan& plan, ChoiceState& choice
     const bool last = i + 1 == parts.size();
     entry["finish_reason"] = last ? finish_reason(delta, calls_[choice.index] > 0) : Json(nullptr);
     if (last && delta.finish_reason) entry["stop_reason"] = stop_reason_json(delta);
-    if (plan.fields.return_token_ids) entry["token_ids"] = i == 0 ? Json(delta.token_ids) : Json::array();
+    if (plan.fields.return_token_ids) entry["token_ids"] = last ? Json(delta.token_ids) : Json::array();
     chunks.push_back(chunk(plan, std::move(entry)));
   }
   return chunks;

@@ -93,7 +93,12 @@ net::HttpResponse handle_models(ServerContext& context) {
 }
 
 net::HttpResponse handle_health(ServerContext& context) {
-  if (context.engine.healthy()) return {.status = 200};
+  if (context.engine.healthy()) {
+    // A proxy counts on what only Baton's engines do.
+    net::HttpResponse healthy{.status = 200};
+    healthy.headers.set("X-Baton-Engine", "1");
+    return healthy;
+  }
   net::HttpResponse response{.status = 503, .body = context.engine.health_reason()};
   response.headers.set("Content-Type", "text/plain; charset=utf-8");
   return response;
