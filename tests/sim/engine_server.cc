@@ -1,7 +1,7 @@
 // What a simulated engine hears and says: the door's rules and the server's JSON, without sockets. Text is the token's
 // number, so that a doubled or lost piece shows.
-#include "sim/engine_answer.h"
 #include "engine/request_check.h"
+#include "sim/engine_answer.h"
 
 namespace baton::sim {
 namespace {
@@ -46,7 +46,8 @@ Json kv_json(const wire::KvTransferParams& params) { return Json::parse(params.t
 void EngineNode::request(const CallPtr& call) {
   const auto refused = [&] {
     world_.after(microseconds(100), [call] {
-      if (!std::exchange(call->closed, true)) call->on_reply(Result<net::HttpResponse>(fail(Code::kUnavailable, "refused")));
+      if (!std::exchange(call->closed, true))
+        call->on_reply(Result<net::HttpResponse>(fail(Code::kUnavailable, "refused")));
     });
   };
   if (world_.strikes(Fault::kHttpLost, plan_.name)) {
@@ -174,7 +175,9 @@ void EngineNode::take(const AnswerPtr& answer, engine::RequestOutput&& output) {
   using engine::FinishReason;
   std::string finish;
   if (output.finish) {
-    finish = *output.finish == FinishReason::kLength ? "length" : *output.finish == FinishReason::kAbort ? "abort" : "stop";
+    finish = *output.finish == FinishReason::kLength  ? "length"
+             : *output.finish == FinishReason::kAbort ? "abort"
+                                                      : "stop";
   }
   const bool left = output.finish == FinishReason::kRecomputed;
   if (answer->stream) {
@@ -201,12 +204,13 @@ Json left_params(uint64_t seed) {
 
 }  // namespace
 
-void EngineNode::take_stream(Answer& answer, const engine::RequestOutput& output, const std::string& finish, bool left) {
+void EngineNode::take_stream(Answer& answer, const engine::RequestOutput& output, const std::string& finish,
+                             bool left) {
   if (!std::exchange(answer.opened, true)) reply(answer.call, StreamBegins{});
   Json chunk = head_of(answer.id, answer.created);
   if (left) {
-    chunk["choices"] = Json::array(
-        {Json{{"index", 0}, {"finish_reason", "stop"}, {"stop_reason", "recomputed"}, {"text", ""}}});
+    chunk["choices"] =
+        Json::array({Json{{"index", 0}, {"finish_reason", "stop"}, {"stop_reason", "recomputed"}, {"text", ""}}});
     chunk["kv_transfer_params"] = left_params(output.seed);
     reply(answer.call, StreamEvent{chunk.dump()});
     reply(answer.call, StreamEvent{"[DONE]"});
@@ -277,8 +281,8 @@ void EngineNode::reply(const CallPtr& call, Reply reply) {
     }
   }
   if (std::holds_alternative<StreamBegins>(reply)) call->begun = true;
-  call->last_to_proxy = std::max(world_.now() + world_.between(microseconds(50), microseconds(300)),
-                                 call->last_to_proxy + Duration(1));
+  call->last_to_proxy =
+      std::max(world_.now() + world_.between(microseconds(50), microseconds(300)), call->last_to_proxy + Duration(1));
   world_.at(call->last_to_proxy, [call, reply = std::move(reply)] {
     if (!call->closed) call->on_reply(reply);
   });

@@ -1,5 +1,5 @@
-// The two ends of a pull hand-off over a simulated network: transfer's own state machines, seals, plans and checks, with
-// real bytes. What pull_producer.cc and pull_consumer.cc do with sockets and a thread is done here with events.
+// The two ends of a pull hand-off over a simulated network: transfer's own state machines, seals, plans and checks,
+// with real bytes. What pull_producer.cc and pull_consumer.cc do with sockets and a thread is done here with events.
 #pragma once
 
 #include <deque>
@@ -16,7 +16,8 @@
 #include "transfer/consumer_fsm.h"
 #include "transfer/producer_fsm.h"
 #include "transfer/rank_seals.h"
-#include "transport/shm/shm_mover.h"
+#include "transfer/seal_job.h"
+#include "transfer/sealed_copy.h"
 
 namespace baton::sim {
 
@@ -105,7 +106,7 @@ class SimProducer final : public transfer::KvProducer {
   void on(transfer::ReopenBlocks& reopen);
   void on(transfer::Release& release);
   void on(transfer::CloseConnection& close);
-  void seal_next(const std::shared_ptr<transfer::SealBlocks>& work, std::vector<uint64_t> generations);
+  void seal_next();
   void write_next(const LinkPtr& link);
   void write_part(const LinkPtr& link, const transfer::SendBlocks& send, size_t index);
   void finish_jobs(const LinkPtr& link);
@@ -122,6 +123,7 @@ class SimProducer final : public transfer::KvProducer {
   std::map<transfer::ConnectionId, LinkPtr> links_;
   std::vector<std::pair<uint64_t, transfer::Offer>> offers_;
   std::vector<std::string> revokes_, released_;
+  std::deque<std::unique_ptr<transfer::SealJob>> sealing_;
   std::optional<TimePoint> armed_;
   std::array<int, 4> ended_{};
   bool acting_ = false;
@@ -159,7 +161,8 @@ class SimConsumer final : public transfer::KvConsumer {
     std::shared_ptr<Mapped> from;
     size_t good = 0;
     bool first_half = true;
-    transfer::PartMoves moves;
+    transfer::SealedCopy copy;
+    transfer::PartMoves second_half;
     Result<void> moved;
   };
   void order(std::function<void(TimePoint)> wish);
@@ -173,8 +176,7 @@ class SimConsumer final : public transfer::KvConsumer {
   void copy_next(const std::shared_ptr<Copying>& copying);
   Result<void> copy_first_half(Copying& copying);
   Result<void> copy_second_half(Copying& copying);
-  Result<void> move(const transport::Moves& moves, std::span<const std::byte> source, bool memory);
-  void repeat(const transfer::PartMoves& moves);
+  Result<void> move(const transfer::PartMoves& moves, std::span<const std::byte> source, bool memory);
   void check_open(const transfer::PartCopy& part);
   void on_data(const LinkPtr& link, const wire::BlockData& data, std::span<const std::byte> payload);
   void plan_timer();
@@ -199,11 +201,9 @@ class SimConsumer final : public transfer::KvConsumer {
 // A host of either kind. A block that gets a new owner is overwritten, so that whoever still reads it shows.
 class SimHost final : public engine::KvHost {
  public:
-  static Result<std::unique_ptr<SimHost>> make(HandoffNet& net, Process& process, bool prefill, HandoffIdentity identity,
-                                               const engine::KvHostRequest& request);
-  std::byte* memory(int rank) override {
-    return arena_->data.data() + arena_->holdings->arenas.data_offset(rank);
-  }
+  static Result<std::unique_ptr<SimHost>> make(HandoffNet& net, Process& process, bool prefill,
+                                               HandoffIdentity identity, const engine::KvHostRequest& request);
+  std::byte* memory(int rank) override { return arena_->data.data() + arena_->holdings->arenas.data_offset(rank); }
   transfer::KvProducer* producer() override { return producer_.get(); }
   transfer::KvConsumer* consumer() override { return consumer_.get(); }
   SimProducer* sim_producer() { return producer_.get(); }

@@ -28,11 +28,10 @@ Result<std::unique_ptr<engine::EngineCore>> make_core(const CoreOptions& options
   config.eos_token_ids = {kEndToken};
   config.kv_transfer.role = options.role;
   config.kv_cache_bytes = options.blocks * kLayers * 2 * kHeads * kHeadDim * 4 * options.block_size;
-  auto ranks = RankSet::of_one(testing::make_fake_model({.layers = kLayers,
-                                                         .kv_heads = kHeads,
-                                                         .head_dim = kHeadDim,
-                                                         .state_layers = options.state_layers}),
-                               pool);
+  auto ranks = RankSet::of_one(
+      testing::make_fake_model(
+          {.layers = kLayers, .kv_heads = kHeads, .head_dim = kHeadDim, .state_layers = options.state_layers}),
+      pool);
   BATON_TRY_ASSIGN(config, resolve_config(std::move(config), ranks->model()));
   auto shapes = rank_shapes(config, *ranks);
   if (options.state_layers > 0) config.state_cache_bytes = options.slots * cache_bytes(shapes).slot;
@@ -47,11 +46,11 @@ Result<std::unique_ptr<engine::EngineCore>> make_core(const CoreOptions& options
   parts.executor = std::make_unique<LocalExecutor>(std::move(pipeline));
   auto scheduling = scheduler_options(config);
   scheduling.depth = parts.executor->depth();
-  return std::make_unique<EngineCore>(
-      config, std::move(scheduling), EngineCore::Cache{.counts = counts, .block_tokens = block_tokens(config, sizes)},
-      std::move(parts), EngineMetrics(registry, config, counts),
-      RankMetrics(registry, sizes, config.block_size, counts.blocks), clock,
-      EngineCore::Hooks{.on_end = [](const std::string&) {}, .on_leave_queue = [] {}});
+  return std::make_unique<EngineCore>(config, std::move(scheduling),
+                                      EngineCore::Cache{.counts = counts, .block_tokens = block_tokens(config, sizes)},
+                                      std::move(parts), EngineMetrics(registry, config, counts),
+                                      RankMetrics(registry, sizes, config.block_size, counts.blocks), clock,
+                                      EngineCore::Hooks{.on_end = [](const std::string&) {}, .on_leave_queue = [] {}});
 }
 
 }  // namespace baton::sim

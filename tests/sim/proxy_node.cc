@@ -245,8 +245,7 @@ void ProxyNode::probe(proxy::InstanceId id) {
 
 void ProxyNode::begin(const ClientPlan& client) {
   world_.trace("client {} asks", client.id);
-  auto* request =
-      requests_.emplace_back(std::make_unique<Request>(*this, client, views_[client.id])).get();
+  auto* request = requests_.emplace_back(std::make_unique<Request>(*this, client, views_[client.id])).get();
   if (client.leaves_after) process_.after(*client.leaves_after, [request] { request->leave(); });
   request->handle(proxy::Begin{});
 }

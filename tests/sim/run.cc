@@ -30,8 +30,8 @@ void plan_faults(World& world, std::map<std::string, std::unique_ptr<EngineNode>
   }
 }
 
-void check_end(World& world, const std::map<std::string, std::unique_ptr<EngineNode>>& engines,
-               const ProxyNode& proxy, const RunCounts& counts) {
+void check_end(World& world, const std::map<std::string, std::unique_ptr<EngineNode>>& engines, const ProxyNode& proxy,
+               const RunCounts& counts) {
   for (const auto& [name, node] : engines) {
     if (const auto left = node->leftovers(); !left.empty()) world.violation("{} at the end:{}", name, left);
   }
@@ -71,7 +71,8 @@ RunResult run_scenario(const Scenario& scenario, bool print_trace) {
     plan_faults(world, engines);
     while (!(proxy.all_over() && world.faults_over()) && world.violations().empty() && world.step(kStart + kLongest)) {
     }
-    if (!proxy.all_over()) world.violation("a request has not ended after {} s", seconds(kLongest / seconds(1)).count());
+    if (!proxy.all_over())
+      world.violation("a request has not ended after {} s", seconds(kLongest / seconds(1)).count());
     const TimePoint quiet_by = world.now() + kQuiet;
     while (world.violations().empty() && !all_quiet(engines) && world.step(quiet_by)) {
     }

@@ -12,9 +12,9 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr int kVocabulary = 97;
-constexpr std::array<std::string_view, kFaults> kNames = {"drop", "delay",     "reorder", "duplicate", "corrupt",
-                                                          "tear", "cut",       "http-lost", "http-cut", "crash",
-                                                          "pause", "slow",     "clock-jump", "full"};
+constexpr std::array<std::string_view, kFaults> kNames = {"drop",  "delay", "reorder",    "duplicate", "corrupt",
+                                                          "tear",  "cut",   "http-lost",  "http-cut",  "crash",
+                                                          "pause", "slow",  "clock-jump", "full"};
 
 class Maker {
  public:
@@ -92,7 +92,9 @@ class Maker {
     }
   }
 
-  std::string some_engine() { return made_.engines[static_cast<size_t>(below(static_cast<int>(made_.engines.size())))].name; }
+  std::string some_engine() {
+    return made_.engines[static_cast<size_t>(below(static_cast<int>(made_.engines.size())))].name;
+  }
 
   void add(Fault fault, int count) {
     for (int i = 0; i < count; ++i) {
@@ -170,9 +172,9 @@ std::string kind_of_seed(uint64_t seed, const std::vector<std::string>& kinds) {
 
 std::string describe(const Scenario& scenario) {
   const auto ms = [](Duration time) { return std::chrono::duration_cast<milliseconds>(time).count(); };
-  std::string text = fmt::format("seed {} kind {} {} lease {} ms, {} state layers\n", scenario.seed, scenario.kind,
-                                 scenario.shared_memory ? "shared memory" : "frames", ms(scenario.lease),
-                                 scenario.state_layers);
+  std::string text =
+      fmt::format("seed {} kind {} {} lease {} ms, {} state layers\n", scenario.seed, scenario.kind,
+                  scenario.shared_memory ? "shared memory" : "frames", ms(scenario.lease), scenario.state_layers);
   for (const auto& engine : scenario.engines) {
     text += fmt::format("  engine {}: {} blocks of {}, {} slots{}{}\n", engine.name, engine.blocks, engine.block_size,
                         engine.slots, engine.recompute_scheduler ? ", sends back" : "",

@@ -38,7 +38,7 @@ struct FaultPlan {
   Fault fault = Fault::kDrop;
   Duration begin{0}, end{0};
   double chance = 1;
-  std::string node;   // empty: any
+  std::string node;    // empty: any
   Duration amount{0};  // of a jump; until it comes back
 };
 
@@ -72,7 +72,7 @@ struct Scenario {
   int state_layers = 0;
   bool shared_memory = true;
   Duration lease = std::chrono::seconds(3);
-  Duration frame_time{0};  // of each frame with payload: a thin link
+  Duration frame_time{0};     // of each frame with payload: a thin link
   bool must_succeed = false;  // no fault is planned: all is answered in full, all is handed over
 };
 

@@ -10,7 +10,6 @@ namespace baton::sim {
 namespace {
 
 constexpr unsigned kSecondsMax = 60;  // of one run: an endless loop is a finding, too
-constexpr size_t kLinesShown = 400;
 
 [[noreturn]] void run_child(const Scenario& scenario, bool trace, int pipe) {
   alarm(kSecondsMax);

@@ -59,8 +59,8 @@ bool read_kinds(std::string_view text, Options& options) {
 }
 
 void explain(const Scenario& scenario) {
-  fmt::print("\nFAILED seed {} kind {}: sim --seed {} --kinds {} --trace\n", scenario.seed, scenario.kind, scenario.seed,
-             scenario.kind);
+  fmt::print("\nFAILED seed {} kind {}: sim --seed {} --kinds {} --trace\n", scenario.seed, scenario.kind,
+             scenario.seed, scenario.kind);
   fmt::print("{}shrinking...\n", judge(scenario).report);
   const auto small = shrink(scenario);
   fmt::print("the smallest that still fails:\n{}", describe(small));
@@ -69,8 +69,9 @@ void explain(const Scenario& scenario) {
 }
 
 void print_table(const std::map<std::string, Row>& rows, const std::vector<std::string>& kinds, double seconds) {
-  fmt::print("\n| kind | runs | faults | requests | in full | honest errors | cut, with an error event | client left | "
-             "pulls good | pulls failed | checksum or seal refused | leases ended | resumed | failed runs |\n");
+  fmt::print(
+      "\n| kind | runs | faults | requests | in full | honest errors | cut, with an error event | client left | "
+      "pulls good | pulls failed | checksum or seal refused | leases ended | resumed | failed runs |\n");
   fmt::print("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
   Row all;
   const auto print = [](const std::string& kind, const Row& row) {
@@ -89,10 +90,11 @@ void print_table(const std::map<std::string, Row>& rows, const std::vector<std::
     all.simulated_s += row.simulated_s;
   }
   print("all together", all);
-  fmt::print("\n{} runs, {} failed; {} preemptions, {} sent back by D, {} prompts computed on D; {:.0f} simulated "
-             "seconds in {:.1f} s\n",
-             all.runs, all.failed, all.counts.preemptions, all.counts.sent_back, all.counts.colocated, all.simulated_s,
-             seconds);
+  fmt::print(
+      "\n{} runs, {} failed; {} preemptions, {} sent back by D, {} prompts computed on D; {:.0f} simulated "
+      "seconds in {:.1f} s\n",
+      all.runs, all.failed, all.counts.preemptions, all.counts.sent_back, all.counts.colocated, all.simulated_s,
+      seconds);
 }
 
 // Runs here, and where one fails, again in processes of its own.
@@ -119,8 +121,7 @@ int run(const Options& options) {
     for (const auto& violation : result.violations) fmt::print("{}\n", violation);
     if (!options.keep_going) break;
   }
-  print_table(rows, options.kinds,
-              std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
+  print_table(rows, options.kinds, std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
   return failed == 0 ? 0 : 1;
 }
 

@@ -1,5 +1,4 @@
 // D's end: ConsumerFsm, with copies as events.
-#include <cstring>
 #include <utility>
 
 #include "sim/handoff.h"
@@ -108,23 +107,23 @@ void SimConsumer::plan_timer() {
 }
 
 void SimConsumer::on(transfer::Connect& connect) {
-  process_.after(world_.between(microseconds(50), microseconds(400)), [this, id = connect.connection,
-                                                                       host = connect.host] {
-    auto* producer = net_.find(host);
-    if (producer == nullptr) {
-      fsm_.on_disconnected(id, {Code::kUnavailable, "connection refused"}, process_.now());
-      return act();
-    }
-    auto link = std::make_shared<Link>();
-    link->consumer = this;
-    link->at_consumer = id;
-    link->producer_node = host;
-    link->consumer_node = process_.name();
-    links_[id] = link;
-    producer->accept(link);
-    fsm_.on_connected(id, process_.now());
-    act();
-  });
+  process_.after(world_.between(microseconds(50), microseconds(400)),
+                 [this, id = connect.connection, host = connect.host] {
+                   auto* producer = net_.find(host);
+                   if (producer == nullptr) {
+                     fsm_.on_disconnected(id, {Code::kUnavailable, "connection refused"}, process_.now());
+                     return act();
+                   }
+                   auto link = std::make_shared<Link>();
+                   link->consumer = this;
+                   link->at_consumer = id;
+                   link->producer_node = host;
+                   link->consumer_node = process_.name();
+                   links_[id] = link;
+                   producer->accept(link);
+                   fsm_.on_connected(id, process_.now());
+                   act();
+                 });
 }
 
 void SimConsumer::on(transfer::Disconnect& disconnect) {
@@ -182,67 +181,46 @@ void SimConsumer::copy_next(const std::shared_ptr<Copying>& copying) {
 
 Result<void> SimConsumer::copy_first_half(Copying& copying) {
   const auto& part = copying.work.parts[copying.good];
-  const auto& readers = part.state ? copying.from->seals.slots : copying.from->seals.blocks;
-  const auto& seals = readers[static_cast<size_t>(part.rank)];
-  const auto stale = [&] {
-    ++stale_;
-    return fail(Code::kFailedPrecondition, "block {} is no longer the one that was offered", part.from);
-  };
-  if (!seals || part.from >= seals->block_count()) return stale();
-  std::vector<uint64_t> checksums(
-      static_cast<size_t>(copying.work.plan->from().geometry(part.rank, part.state).units_per_block()));
-  const auto seal = seals->read(part.from, checksums);
-  if (!seal || *seal != kv::Seal{part.generation, part.tokens}) return stale();
-  copying.moves.clear();
-  transfer::append_arena_moves(*copying.work.plan, part, checksums, copying.moves);
+  BATON_TRY(copying.copy.begin(copying.from->seals, *copying.work.plan, part));
   check_open(part);
-  const auto& all = copying.moves.moves;
-  transport::Moves half{.units = {all.units.begin(), all.units.begin() + static_cast<long>(all.units.size() / 2)},
-                        .runs = {}};
+  // Whole units: a mover verifies what it has moved.
+  auto& second = copying.second_half = copying.copy.moves();
+  auto& units = second.moves.units;
+  transport::Moves half;
+  const auto middle = units.begin() + static_cast<long>(units.size() / 2);
+  half.units.assign(units.begin(), middle);
+  units.erase(units.begin(), middle);
   size_t runs = 0;
   for (const auto& unit : half.units) runs += unit.run_count;
-  half.runs.assign(all.runs.begin(), all.runs.begin() + static_cast<long>(runs));
-  copying.moved = move(half, copying.from->arena->bytes(), true);
-  copying.moves.moves.units.erase(copying.moves.moves.units.begin(),
-                                  copying.moves.moves.units.begin() + static_cast<long>(half.units.size()));
-  copying.moves.moves.runs.erase(copying.moves.moves.runs.begin(),
-                                 copying.moves.moves.runs.begin() + static_cast<long>(runs));
+  const auto end = second.moves.runs.begin() + static_cast<long>(runs);
+  half.runs.assign(second.moves.runs.begin(), end);
+  second.moves.runs.erase(second.moves.runs.begin(), end);
+  copying.moved = move({.moves = std::move(half), .repeats = {}}, copying.from->arena->bytes(), true);
   return {};
 }
 
 Result<void> SimConsumer::copy_second_half(Copying& copying) {
-  const auto& part = copying.work.parts[copying.good];
-  check_open(part);
-  if (const auto moved = move(copying.moves.moves, copying.from->arena->bytes(), true); !moved) copying.moved = moved;
-  if (copying.moved) repeat(copying.moves);
-  const auto& readers = part.state ? copying.from->seals.slots : copying.from->seals.blocks;
-  if (!readers[static_cast<size_t>(part.rank)]->unchanged(part.from, part.generation)) {
-    ++stale_;
-    return fail(Code::kFailedPrecondition, "block {} was reopened", part.from);
-  }
-  if (!copying.moved) ++checksum_failures_;
-  return copying.moved;
-}
-
-void SimConsumer::repeat(const transfer::PartMoves& moves) {
-  for (const auto& copy : moves.repeats) {
-    std::memcpy(arena_->data.data() + copy.to, arena_->data.data() + copy.from, static_cast<size_t>(copy.bytes));
-  }
+  check_open(copying.work.parts[copying.good]);
+  if (copying.moved) copying.moved = move(copying.second_half, copying.from->arena->bytes(), true);
+  const auto outcome = copying.copy.end(copying.moved);
+  if (!outcome) ++(outcome.error().code() == Code::kFailedPrecondition ? stale_ : checksum_failures_);
+  return outcome;
 }
 
 // memory: it comes from mapped memory, to which the world's faults happen here.
-Result<void> SimConsumer::move(const transport::Moves& moves, std::span<const std::byte> source, bool memory) {
-  if (moves.runs.empty()) return {};
+Result<void> SimConsumer::move(const transfer::PartMoves& moves, std::span<const std::byte> source, bool memory) {
+  const auto& all_runs = moves.moves.runs;
+  if (all_runs.empty()) return {};
   const bool corrupt = memory && world_.strikes(Fault::kCorrupt, process_.name());
   const bool torn = memory && world_.strikes(Fault::kTear, process_.name());
-  if (!corrupt && !torn) return mover_.move(moves, source, arena_->bytes());
+  if (!corrupt && !torn) return transfer::store(mover_, moves, source, arena_->bytes());
   std::vector<std::byte> damaged(source.begin(), source.end());
-  const auto& run = moves.runs[world_.random() % moves.runs.size()];
+  const auto& run = all_runs[world_.random() % all_runs.size()];
   const auto at = damaged.begin() + run.from;
   if (corrupt) at[static_cast<long>(world_.random() % static_cast<uint64_t>(run.bytes))] ^= std::byte{16};
   if (torn) std::fill(at + run.bytes / 2, at + run.bytes, std::byte{0xAB});
   world_.trace("{} copies {} bytes", process_.name(), corrupt ? "corrupt" : "torn");
-  return mover_.move(moves, damaged, arena_->bytes());
+  return transfer::store(mover_, moves, damaged, arena_->bytes());
 }
 
 // Blocks belong to a pull from its start until it completes: nothing of it may be written at another time.
@@ -263,12 +241,8 @@ void SimConsumer::on_data(const LinkPtr& link, const wire::BlockData& data, std:
   transfer::PartMoves moves;
   transfer::append_payload_moves(*target->plan, target->part, *target->span, target->first, target->count,
                                  data.checksums, moves);
-  const auto stored = move(moves.moves, payload, false);
-  if (stored) {
-    repeat(moves);
-  } else {
-    ++checksum_failures_;
-  }
+  const auto stored = move(moves, payload, false);
+  if (!stored) ++checksum_failures_;
   fsm_.on_stored(target->leg, data, bytes, stored, process_.now());
 }
 

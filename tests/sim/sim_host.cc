@@ -24,10 +24,9 @@ Result<std::unique_ptr<SimHost>> SimHost::make(HandoffNet& net, Process& process
     host->consumer_ = std::make_unique<SimConsumer>(net, process, host->arena_, identity, request.wake);
     return host;
   }
-  BATON_TRY_ASSIGN(auto seals, transfer::RankSeals::over(arena.holdings, {arena.tables.data(), arena.tables.size()},
-                                                         arena.bytes()));
-  host->producer_ =
-      std::make_unique<SimProducer>(net, process, host->arena_, identity, std::move(seals), request.wake);
+  BATON_TRY_ASSIGN(
+      auto seals, transfer::RankSeals::over(arena.holdings, {arena.tables.data(), arena.tables.size()}, arena.bytes()));
+  host->producer_ = std::make_unique<SimProducer>(net, process, host->arena_, identity, std::move(seals), request.wake);
   return host;
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "sim/handoff.h"
+#include "transfer/part_frames.h"
 
 namespace baton::sim {
 namespace {
@@ -131,23 +132,22 @@ void SimProducer::plan_timer() {
 }
 
 void SimProducer::on(transfer::SealBlocks& seal) {
-  seal_next(std::make_shared<transfer::SealBlocks>(std::move(seal)), {});
+  sealing_.push_back(std::make_unique<transfer::SealJob>(std::move(seal)));
+  if (sealing_.size() == 1) seal_next();
 }
 
 // Block by block: the world goes on in between.
-void SimProducer::seal_next(const std::shared_ptr<transfer::SealBlocks>& work, std::vector<uint64_t> generations) {
-  process_.after(microseconds(5), [this, work, generations = std::move(generations)]() mutable {
-    if (generations.size() == work->blocks.size()) {
-      fsm_.on_sealed(work->offer_id, generations, process_.now());
-      return act();
+void SimProducer::seal_next() {
+  process_.after(microseconds(5), [this] {
+    auto& job = *sealing_.front();
+    if (!job.done()) job.step(seals_, arena_->holdings->rank_count());
+    if (job.done()) {
+      const auto finished = std::move(sealing_.front());
+      sealing_.pop_front();
+      fsm_.on_sealed(finished->offer_id(), finished->generations(), process_.now());
+      act();
     }
-    const auto& block = work->blocks[generations.size()];
-    seals_.begin(block.block, block.tokens, block.state);
-    for (int rank = 0; rank < arena_->holdings->rank_count(); ++rank) {
-      seals_.seal(rank, block.block, block.tokens, block.state);
-    }
-    generations.push_back(seals_.generation(block.block, block.state));
-    seal_next(work, std::move(generations));
+    if (!sealing_.empty()) seal_next();
   });
 }
 
@@ -205,45 +205,15 @@ void SimProducer::finish_jobs(const LinkPtr& link) {
 }
 
 void SimProducer::write_part(const LinkPtr& link, const transfer::SendBlocks& send, size_t index) {
-  const auto& part = send.parts[index];
-  const auto& wanted = send.ranks[part.of];
-  const int rank = static_cast<int>(wanted.rank);
-  const auto& geometry = arena_->holdings->geometry(rank, wanted.state);
-  std::vector<uint64_t> checksums(static_cast<size_t>(geometry.units_per_block()));
-  const auto* reader = seals_.reader(rank, wanted.state);
-  const auto seal = reader != nullptr ? reader->read(part.block, checksums) : fail(Code::kUnavailable, "no such state");
-  if (!seal || *seal != kv::Seal{part.generation, part.tokens}) {
-    return net_.send(link, false, wire::ErrorReply{send.call, send.offer_id, Code::kUnavailable, "a block was reopened"});
+  auto frames = transfer::PartFrames::of(*arena_->holdings, seals_, arena_->bytes(), send, index);
+  if (!frames) {
+    const auto& why = frames.error();
+    return net_.send(link, false, wire::ErrorReply{send.call, send.offer_id, why.code(), why.message()});
   }
-  const auto block = arena_->bytes().subspan(
-      static_cast<size_t>(arena_->holdings->offset(rank, part.block, wanted.state)),
-      static_cast<size_t>(geometry.block_bytes()));
-  for (size_t s = 0; s < wanted.spans.size(); ++s) {
-    const auto& span = wanted.spans[s];
-    const bool last_span = index + 1 == send.parts.size() && s + 1 == wanted.spans.size();
-    for (uint32_t first = 0; first < span.entry_count;) {
-      const uint32_t count = transfer::frame_entries(geometry, span, part.tokens, first);
-      wire::BlockData data{.call = send.call,
-                           .offer_id = send.offer_id,
-                           .part = static_cast<uint32_t>(index),
-                           .tokens = static_cast<uint32_t>(part.tokens),
-                           .generation = part.generation,
-                           .span = {span.first_entry + first, count, span.first_unit, span.unit_count},
-                           .last = last_span && first + count == span.entry_count,
-                           .checksums = {}};
-      for (uint32_t e = 0; e < count; ++e) {
-        const auto at = std::span(checksums).subspan(
-            static_cast<size_t>(geometry.first_unit(static_cast<int>(data.span.first_entry + e))) + span.first_unit,
-            span.unit_count);
-        data.checksums.insert(data.checksums.end(), at.begin(), at.end());
-      }
-      std::vector<std::byte> payload;
-      for (const auto piece : transfer::payload_pieces(geometry, block, part.tokens, data.span)) {
-        payload.insert(payload.end(), piece.begin(), piece.end());
-      }
-      net_.send(link, false, data, std::move(payload));
-      first += count;
-    }
+  while (const auto frame = frames->next()) {
+    std::vector<std::byte> payload;
+    for (const auto piece : frame->payload) payload.insert(payload.end(), piece.begin(), piece.end());
+    net_.send(link, false, frame->data, std::move(payload));
   }
 }
 
@@ -255,7 +225,8 @@ void SimProducer::on(transfer::ReopenBlocks& reopen) {
 void SimProducer::on(transfer::Release& release) {
   constexpr const char* kReasons[] = {"done", "aborted", "expired", "revoked"};
   ++ended_[static_cast<size_t>(release.reason)];
-  world_.trace("{} releases {}: {}", process_.name(), release.request_id, kReasons[static_cast<size_t>(release.reason)]);
+  world_.trace("{} releases {}: {}", process_.name(), release.request_id,
+               kReasons[static_cast<size_t>(release.reason)]);
   released_.push_back(std::move(release.request_id));
   wake_();
 }
