@@ -315,6 +315,8 @@ void RequestFsm::on(DecodeEvent& event) {
     return answer_about_the_request(json_answer(code, std::move(event.data)));
   }
   restore_id(chunk);
+  saw_finish_ |= notes.finished;
+  saw_usage_ |= notes.usage_chunk;
   if (prompt_ids_.empty()) prompt_ids_ = notes.prompt_ids;
   output_ids_.insert(output_ids_.end(), notes.output_ids.begin(), notes.output_ids.end());
   if (notes.prompt_tokens >= 0) summary_.prompt_tokens = notes.prompt_tokens;
@@ -344,6 +346,7 @@ void RequestFsm::decode_failed(Failure failure) {
   actions_.push_back(DropDecode{});
   drop_side_prefill(/*abort=*/true);
   abort_prefill();
+  if (end_behind_last_word()) return;
   // Tokens that came since the last start are what a resume would go on from.
   const bool progressed = !resume_ || output_ids_.size() > resume_->outputs.size();
   if (began_ && progressed && can_resume() && instances_.pick(Role::kDecode, now_, std::span(&failed, 1)))

@@ -158,6 +158,7 @@ class RequestFsm {
   bool can_resume() const;
   void note_recomputed(const AnswerNotes& notes, Json& answer, bool is_chunk);
   void resume_elsewhere(bool recomputed);
+  bool end_behind_last_word();
   void make_one_stream(Json& chunk);
   void make_one_answer(Json& answer);
 
@@ -204,6 +205,7 @@ class RequestFsm {
   int generation_ = 0;  // of attempts: each has an id of its own at the engines, where the last may still be ending
   bool began_ = false;  // the client has had a byte
   bool saw_done_ = false;
+  bool saw_finish_ = false, saw_usage_ = false;  // of the client's stream: choice 0's finish_reason, the usage chunk
   std::vector<TokenId> prompt_ids_, output_ids_;
   std::optional<std::string> seed_;             // as the engines have said it
   bool seed_known_ = false;                     // by us, by the client, or none is needed

@@ -263,6 +263,7 @@ AnswerNotes adapt_answer(const RequestPlan& plan, Json& answer, bool is_chunk, i
       if (integer(choice, "index", 0) == 0) {
         collect_ids(choice, "prompt_token_ids", notes.prompt_ids);
         collect_ids(choice, "token_ids", notes.output_ids);
+        notes.finished |= given(choice, "finish_reason");
       }
       if (!plan.wants_ids) hide_ids(choice, keep_null);
     }
@@ -274,7 +275,8 @@ AnswerNotes adapt_answer(const RequestPlan& plan, Json& answer, bool is_chunk, i
   if (const auto params = answer.find("kv_transfer_params"); params != answer.end()) *params = nullptr;
   if (const auto usage = answer.find("usage"); usage != answer.end() && usage->is_object()) {
     adapt_usage(*usage, cached_tokens, notes);
-    notes.only_usage = is_chunk && !has_choices && !plan.wants_usage;
+    notes.usage_chunk = is_chunk && !has_choices;
+    notes.only_usage = notes.usage_chunk && !plan.wants_usage;
   }
   return notes;
 }

@@ -52,7 +52,9 @@ std::string decode_body(const RequestPlan& plan, const Json& kv_transfer_params,
 struct AnswerNotes {
   bool is_error = false;    // {"error": ...}
   bool recomputed = false;  // D gave the request up to make room; never the client's business
-  bool only_usage = false;  // the chunk that D sent for the proxy alone
+  bool finished = false;    // choice 0 has said its last word
+  bool usage_chunk = false;  // the stream's last: usage and no choice
+  bool only_usage = false;   // it was sent for the proxy alone
   std::vector<TokenId> prompt_ids;
   std::vector<TokenId> output_ids;  // of choice 0
   int64_t prompt_tokens = -1, completion_tokens = -1;

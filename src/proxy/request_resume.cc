@@ -41,6 +41,31 @@ void RequestFsm::note_recomputed(const AnswerNotes& notes, Json& answer, bool is
   before_ = joined["choices"][0];
 }
 
+// The answer was complete when the stream broke: to go on would be to say more than it has. What still misses, usage and
+// the end, is known here; false where it isn't. (Of several choices, which are never handed over, it isn't.)
+bool RequestFsm::end_behind_last_word() {
+  if (!saw_finish_ || !plan_.hand_off) return false;
+  if (plan_.wants_usage && !saw_usage_) {
+    if (prompt_ids_.empty() || first_head_.is_null()) return false;
+    summary_.prompt_tokens = std::ssize(prompt_ids_);
+    summary_.completion_tokens = std::ssize(output_ids_);
+    Json chunk = first_head_;
+    chunk["object"] = plan_.chat ? "chat.completion.chunk" : "text_completion";
+    chunk["choices"] = Json::array();
+    chunk["usage"] = {{"prompt_tokens", summary_.prompt_tokens},
+                      {"total_tokens", summary_.prompt_tokens + summary_.completion_tokens},
+                      {"completion_tokens", summary_.completion_tokens}};
+    if (summary_.cached_tokens >= 0) {
+      chunk["usage"]["prompt_tokens_details"] = {{"cached_tokens", summary_.cached_tokens}};
+    }
+    actions_.push_back(WriteEvent{chunk.dump(-1, ' ', false, Json::error_handler_t::replace)});
+  }
+  actions_.push_back(WriteEvent{"[DONE]"});
+  actions_.push_back(EndStream{});
+  finish(200);
+  return true;
+}
+
 // The KV that D had is gone: all tokens are prefilled again, wherever there is room.
 void RequestFsm::resume_elsewhere(bool recomputed) {
   if (decode_) {

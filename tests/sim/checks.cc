@@ -71,8 +71,9 @@ bool is_prefix(const std::vector<TokenId>& tokens, const std::vector<TokenId>& o
 
 }  // namespace
 
-Reference::Reference(int state_layers) {
-  auto core = make_core({.state_layers = state_layers, .prefix_caching = false}, pool_, registry_, clock_);
+Reference::Reference(const Scenario& scenario) {
+  auto core = make_core({.llama = scenario.llama, .state_layers = scenario.state_layers, .prefix_caching = false},
+                        pool_, registry_, clock_);
   BATON_CHECK(core.has_value(), "{}", core.error().to_string());
   core_ = *std::move(core);
 }
@@ -101,7 +102,10 @@ Reference::Expected Reference::tokens_of(const ClientPlan& client, uint64_t seed
 void check_client(World& world, const ClientPlan& client, const ClientView& view, const std::set<uint64_t>& seeds,
                   Reference& reference, RunCounts& counts) {
   ++counts.requests;
-  const auto wrong = [&](const std::string& what) { world.violation("client {}: {}", client.id, what); };
+  ++(client.temperature == 0 ? counts.greedy : client.seed ? counts.seeded : counts.unseeded);
+  const auto wrong = [&](const std::string& what, Wrong how = Wrong::kTokens) {
+    world.violation(how, "client {}: {}", client.id, what);
+  };
   const Seen seen = see_all(view);
   if (!seen.nonsense.empty()) return wrong(seen.nonsense);
   if (seen.ids.size() > 1) wrong("the answer's id changes");
@@ -111,15 +115,17 @@ void check_client(World& world, const ClientPlan& client, const ClientView& view
   if (client.seed) possible = {*client.seed};
   if (client.temperature == 0 || possible.empty()) possible = {1};
   const bool failed = !seen.error.empty();
-  bool as_expected = false;
+  bool as_expected = false, cut_short = false;
   for (const auto seed : possible) {
     const auto expected = reference.tokens_of(client, seed);
     const bool partial = failed || view.left;
     as_expected |= partial ? is_prefix(seen.tokens, expected.tokens)
                            : seen.tokens == expected.tokens && seen.finish == expected.finish;
+    cut_short |= !as_expected && is_prefix(seen.tokens, expected.tokens);
   }
   if (!as_expected) {
-    wrong(fmt::format("wrong tokens or end: {} {}", fmt::join(seen.tokens, " "), seen.finish));
+    wrong(fmt::format("wrong tokens or end: {} {}", fmt::join(seen.tokens, " "), seen.finish),
+          cut_short ? Wrong::kSilent200 : Wrong::kTokens);
   }
   std::string text;
   for (const auto token : seen.tokens) text += fmt::format(" {}", token);
@@ -128,14 +134,14 @@ void check_client(World& world, const ClientPlan& client, const ClientView& view
     ++counts.left;
     return;
   }
-  if (!seen.done) wrong("the stream ends without [DONE]");
+  if (!seen.done) wrong("the stream ends without [DONE]", Wrong::kSilent200);
   if (failed) {
     ++(view.response ? counts.errors : counts.cut);
-    if (world.scenario().must_succeed) wrong("fails: " + seen.error);
+    if (world.scenario().must_succeed) wrong("fails: " + seen.error, Wrong::kOther);
     return;
   }
   ++counts.full;
-  if (seen.finish.empty()) wrong("a 200 without an end");
+  if (seen.finish.empty()) wrong("a 200 without an end", Wrong::kSilent200);
   if (seen.completion_tokens != std::ssize(seen.tokens)) {
     wrong(fmt::format("usage says {} tokens of {}", seen.completion_tokens, seen.tokens.size()));
   }

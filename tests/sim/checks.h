@@ -8,7 +8,7 @@ namespace baton::sim {
 // The tokens that an engine alone, without any fault, gives to a request.
 class Reference {
  public:
-  explicit Reference(int state_layers);
+  explicit Reference(const Scenario& scenario);
   struct Expected {
     std::vector<TokenId> tokens;
     std::string finish;

@@ -13,6 +13,9 @@ using std::chrono::milliseconds;
 
 void RunCounts::add(const RunCounts& other) {
   requests += other.requests;
+  greedy += other.greedy;
+  seeded += other.seeded;
+  unseeded += other.unseeded;
   full += other.full;
   errors += other.errors;
   cut += other.cut;
@@ -45,6 +48,7 @@ void EngineNode::boot() {
   CoreOptions options{.block_size = plan_.block_size,
                       .blocks = plan_.blocks,
                       .slots = plan_.slots,
+                      .llama = world_.scenario().llama,
                       .state_layers = world_.scenario().state_layers,
                       .recompute_scheduler = plan_.recompute_scheduler,
                       .preempt = plan_.preempt,
@@ -75,7 +79,7 @@ void EngineNode::crash() {
   ++planned_;
   for (const auto& call : std::exchange(calls_, {})) {
     world_.after(microseconds(100), [call] {
-      if (std::exchange(call->closed, true) || call->silent) return;
+      if (call->silent || std::exchange(call->closed, true)) return;
       const auto reset = fail(Code::kUnavailable, "connection reset");
       call->on_reply(call->begun ? Reply(StreamEnds{reset}) : Reply(Result<net::HttpResponse>(reset)));
     });
@@ -101,7 +105,8 @@ void EngineNode::run_step() {
   step_at_.reset();
   for (const auto& command : std::exchange(commands_, {})) command();
   const auto stepped = core_->step();
-  if (!stepped) return world_.violation("{}: the engine died: {}", plan_.name, stepped.error().message());
+  if (!stepped)
+    return world_.violation(Wrong::kOther, "{}: the engine died: {}", plan_.name, stepped.error().message());
   if (*stepped) {
     Duration time = world_.between(microseconds(200), microseconds(2000));
     if (world_.strikes(Fault::kSlow, plan_.name)) time += world_.between(milliseconds(10), milliseconds(200));

@@ -18,7 +18,8 @@ namespace baton::sim {
 
 // What a run has seen, for the table.
 struct RunCounts {
-  int requests = 0, full = 0, errors = 0, cut = 0, left = 0;
+  int requests = 0, greedy = 0, seeded = 0, unseeded = 0;
+  int full = 0, errors = 0, cut = 0, left = 0;
   int handed_over = 0, failed_pulls = 0, checksum_failures = 0, stale = 0, expired = 0, mismatches = 0;
   int preemptions = 0, sent_back = 0, resumes = 0, colocated = 0;
   void add(const RunCounts& other);
@@ -28,6 +29,7 @@ struct RunCounts {
 struct CoreOptions {
   int block_size = 4;
   int64_t blocks = 256, slots = 12;
+  bool llama = false;
   int state_layers = 0;
   bool prefix_caching = true;
   bool recompute_scheduler = false;
@@ -38,6 +40,11 @@ struct CoreOptions {
 };
 Result<std::unique_ptr<engine::EngineCore>> make_core(const CoreOptions& options, ComputePool& pool,
                                                       MetricRegistry& registry, const Clock& clock);
+
+// Writes the Llama's checkpoint, which is removed when this process ends: it and its children use it.
+void prepare_models();
+// Token ids that a request may name.
+int vocabulary(bool llama);
 
 // Seeds that engines have drawn, by client: an answer without a seed of the client's must be that of one of these.
 using DrawnSeeds = std::map<int, std::set<uint64_t>>;

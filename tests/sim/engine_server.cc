@@ -133,7 +133,7 @@ void EngineNode::serve(const CallPtr& call) {
   auto request = parse(call, *answer);
   Result<void> good;
   if (!request) good = fail(request.error());
-  if (good) good = engine::check_request(*request, {.max_model_len = 96}, 97);
+  if (good) good = engine::check_request(*request, {.max_model_len = 96}, vocabulary(world_.scenario().llama));
   if (good && live_.contains(request->id)) good = fail(Code::kAlreadyExists, "the id is in use");
   if (!good) {
     if (request && request->kv_transfer && request->kv_transfer->do_remote_prefill) {

@@ -126,6 +126,7 @@ class SimProducer final : public transfer::KvProducer {
   std::deque<std::unique_ptr<transfer::SealJob>> sealing_;
   std::optional<TimePoint> armed_;
   std::array<int, 4> ended_{};
+  int unsent_ = 0;  // reads of links that have gone, not yet reported as sent
   bool acting_ = false;
 };
 
@@ -195,6 +196,7 @@ class SimConsumer final : public transfer::KvConsumer {
   std::vector<transfer::PullResult> completed_;
   std::optional<TimePoint> armed_;
   int checksum_failures_ = 0, stale_ = 0, pulled_ = 0;
+  int copies_ = 0;  // under way
   bool acting_ = false;
 };
 

@@ -1,16 +1,69 @@
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "base/check.h"
 #include "engine/engine_config.h"
 #include "engine/ranks/local_executor.h"
 #include "engine/ranks/rank_memory.h"
 #include "engine/testing/fake_model.h"
+#include "models/model.h"
 #include "sim/engine_node.h"
+#include "weights/random_checkpoint.h"
 
 namespace baton::sim {
 namespace {
 
 constexpr int kLayers = 2, kHeads = 2, kHeadDim = 8;
+constexpr int kVocabulary = 97;
 constexpr TokenId kEndToken = 3;
+// Its cache has the hash model's size.
+const weights::RandomLlamaOptions kLlama{.layers = kLayers,
+                                         .hidden = 32,
+                                         .heads = 2,
+                                         .kv_heads = 1,
+                                         .head_dim = kHeads * kHeadDim,
+                                         .intermediate = 32,
+                                         .dtype = tensor::DType::kF32};
+
+// The checkpoint, while this process lives.
+class LlamaFile {
+ public:
+  LlamaFile() : path_(std::filesystem::temp_directory_path() / fmt::format("baton_sim_{}.gguf", getpid())) {
+    const auto written = weights::write_random_gguf(path_, kLlama);
+    BATON_CHECK(written.has_value(), "{}", written.error().to_string());
+  }
+  ~LlamaFile() {
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+const LlamaFile& llama_file() {
+  static const LlamaFile file;
+  return file;
+}
+
+Result<std::unique_ptr<models::Model>> make_model(const CoreOptions& options, ComputePool& pool) {
+  if (!options.llama) {
+    return engine::testing::make_fake_model({.vocab_size = kVocabulary,
+                                             .layers = kLayers,
+                                             .kv_heads = kHeads,
+                                             .head_dim = kHeadDim,
+                                             .state_layers = options.state_layers});
+  }
+  return models::load_model(llama_file().path(), {.isa = tensor::detect_isa(), .allow_onednn = false}, pool);
+}
 
 }  // namespace
+
+void prepare_models() { llama_file(); }
+
+int vocabulary(bool llama) { return llama ? kLlama.vocab : kVocabulary; }
 
 // As make_engine does for one rank, but without an engine thread around the core.
 Result<std::unique_ptr<engine::EngineCore>> make_core(const CoreOptions& options, ComputePool& pool,
@@ -28,10 +81,8 @@ Result<std::unique_ptr<engine::EngineCore>> make_core(const CoreOptions& options
   config.eos_token_ids = {kEndToken};
   config.kv_transfer.role = options.role;
   config.kv_cache_bytes = options.blocks * kLayers * 2 * kHeads * kHeadDim * 4 * options.block_size;
-  auto ranks = RankSet::of_one(
-      testing::make_fake_model(
-          {.layers = kLayers, .kv_heads = kHeads, .head_dim = kHeadDim, .state_layers = options.state_layers}),
-      pool);
+  BATON_TRY_ASSIGN(auto model, make_model(options, pool));
+  auto ranks = RankSet::of_one(std::move(model), pool);
   BATON_TRY_ASSIGN(config, resolve_config(std::move(config), ranks->model()));
   auto shapes = rank_shapes(config, *ranks);
   if (options.state_layers > 0) config.state_cache_bytes = options.slots * cache_bytes(shapes).slot;

@@ -59,9 +59,9 @@ void HandoffNet::deliver(const LinkPtr& link, bool to_producer, const std::vecto
   receiver->after(Duration(0), [this, link, to_producer, frame, payload] {
     if (!link->open || (to_producer ? link->producer == nullptr : link->consumer == nullptr)) return;
     const auto header = wire::decode_frame_header(std::span(frame).first<wire::kFrameHeaderBytes>());
-    if (!header) return world_.violation("a frame can't be read: {}", header.error().message());
+    if (!header) return world_.violation(Wrong::kOther, "a frame can't be read: {}", header.error().message());
     const auto message = wire::decode_body(header->type, std::span(frame).subspan(wire::kFrameHeaderBytes));
-    if (!message) return world_.violation("a message can't be read: {}", message.error().message());
+    if (!message) return world_.violation(Wrong::kOther, "a message can't be read: {}", message.error().message());
     world_.trace("{} -> {}: {}", to_producer ? link->consumer_node : link->producer_node,
                  to_producer ? link->producer_node : link->consumer_node, wire::message_name(header->type));
     if (to_producer) {

@@ -46,6 +46,11 @@ class ProxyNode::Request {
     auto actions = fsm_.handle(std::move(event), proxy_.process_.now());
     for (auto& action : actions) std::visit([this](auto& each) { perform(each); }, action);
     if (proxy_.instances_.take_probe_wish()) proxy_.probe_all();
+    // A call has a limit, a delay an end; and nothing else brings an event.
+    const bool called = call_ != nullptr && (!call_->closed || end_ || !events_.empty());
+    if (!finished_ && !delaying_ && !called) {
+      world().violation(Wrong::kHang, "the request of client {} waits for nothing", client_.id);
+    }
   }
 
   void leave() {
@@ -161,16 +166,20 @@ class ProxyNode::Request {
   }
 
   void perform(proxy::Delay& action) {
-    proxy_.process_.after(action.time, [this] { handle(proxy::DelayOver{}); });
+    delaying_ = true;
+    proxy_.process_.after(action.time, [this] {
+      delaying_ = false;
+      handle(proxy::DelayOver{});
+    });
   }
   void perform(proxy::Respond& action) {
-    if (view_.over()) return world().violation("client {} is answered twice", client_.id);
+    if (view_.over()) return world().violation(Wrong::kTokens, "client {} is answered twice", client_.id);
     world().trace("client {} hears {}", client_.id, action.response.status);
     view_.response = std::move(action.response);
   }
   void perform(proxy::WriteEvent& action) {
     if (view_.left) return;
-    if (view_.over()) return world().violation("client {} hears more after the end", client_.id);
+    if (view_.over()) return world().violation(Wrong::kTokens, "client {} hears more after the end", client_.id);
     view_.events.push_back(std::move(action.data));
   }
   void perform(proxy::EndStream&) {
@@ -203,7 +212,7 @@ class ProxyNode::Request {
   std::deque<std::string> events_;
   std::optional<Result<void>> end_;
   uint64_t limit_ = 0;
-  bool waiting_ = false, finished_ = false;
+  bool waiting_ = false, delaying_ = false, finished_ = false;
 };
 
 ProxyNode::ProxyNode(World& world, const std::map<std::string, std::unique_ptr<EngineNode>>& engines)

@@ -33,17 +33,20 @@ void plan_faults(World& world, std::map<std::string, std::unique_ptr<EngineNode>
 void check_end(World& world, const std::map<std::string, std::unique_ptr<EngineNode>>& engines, const ProxyNode& proxy,
                const RunCounts& counts) {
   for (const auto& [name, node] : engines) {
-    if (const auto left = node->leftovers(); !left.empty()) world.violation("{} at the end:{}", name, left);
+    if (const auto left = node->leftovers(); !left.empty())
+      world.violation(Wrong::kLeak, "{} at the end:{}", name, left);
   }
-  if (const auto left = proxy.leftovers(); !left.empty()) world.violation("the proxy at the end:{}", left);
-  if (counts.mismatches != 0) world.violation("{} first tokens differ from P's", counts.mismatches);
+  if (const auto left = proxy.leftovers(); !left.empty())
+    world.violation(Wrong::kLeak, "the proxy at the end:{}", left);
+  if (counts.mismatches != 0) world.violation(Wrong::kTokens, "{} first tokens differ from P's", counts.mismatches);
   if (!world.scenario().must_succeed) return;
   // Without faults nothing is lost, late or done again.
   const bool roomy = world.scenario().kind != "tiny-cache";
-  if (roomy && counts.expired != 0) world.violation("{} leases ended without a fault", counts.expired);
-  if (roomy && counts.failed_pulls != 0) world.violation("{} pulls failed without a fault", counts.failed_pulls);
-  if (counts.checksum_failures + counts.stale != 0) world.violation("checks failed without a fault");
-  if (roomy && counts.colocated != 0) world.violation("{} prompts were computed on D", counts.colocated);
+  if (roomy && counts.expired != 0) world.violation(Wrong::kOther, "{} leases ended without a fault", counts.expired);
+  if (roomy && counts.failed_pulls != 0)
+    world.violation(Wrong::kOther, "{} pulls failed without a fault", counts.failed_pulls);
+  if (counts.checksum_failures + counts.stale != 0) world.violation(Wrong::kOther, "checks failed without a fault");
+  if (roomy && counts.colocated != 0) world.violation(Wrong::kOther, "{} prompts were computed on D", counts.colocated);
 }
 
 bool all_quiet(const std::map<std::string, std::unique_ptr<EngineNode>>& engines) {
@@ -72,26 +75,26 @@ RunResult run_scenario(const Scenario& scenario, bool print_trace) {
     while (!(proxy.all_over() && world.faults_over()) && world.violations().empty() && world.step(kStart + kLongest)) {
     }
     if (!proxy.all_over())
-      world.violation("a request has not ended after {} s", seconds(kLongest / seconds(1)).count());
+      world.violation(Wrong::kHang, "a request has not ended after {} s", seconds(kLongest / seconds(1)).count());
     const TimePoint quiet_by = world.now() + kQuiet;
     while (world.violations().empty() && !all_quiet(engines) && world.step(quiet_by)) {
     }
-    result.counts = proxy.counts();
-    for (const auto& [name, node] : engines) result.counts.add(node->counts());
+    result.numbers.counts = proxy.counts();
+    for (const auto& [name, node] : engines) result.numbers.counts.add(node->counts());
     if (world.violations().empty()) {
-      Reference reference(scenario.state_layers);
+      Reference reference(scenario);
       for (const auto& client : scenario.clients) {
-        check_client(world, client, proxy.view(client.id), seeds[client.id], reference, result.counts);
+        check_client(world, client, proxy.view(client.id), seeds[client.id], reference, result.numbers.counts);
       }
-      check_end(world, engines, proxy, result.counts);
+      check_end(world, engines, proxy, result.numbers.counts);
     }
   }
   engines.clear();
   result.violations = world.violations();
-  for (size_t i = 0; i < kFaults; ++i) result.struck[i] = world.struck(static_cast<Fault>(i));
-  result.fingerprint = world.fingerprint();
-  result.simulated_s = seconds_between(kStart, world.now());
-  result.trace.assign(world.lines().begin(), world.lines().end());
+  result.numbers.wrongs = world.wrongs();
+  for (size_t i = 0; i < kFaults; ++i) result.numbers.struck[i] = world.struck(static_cast<Fault>(i));
+  result.numbers.fingerprint = world.fingerprint();
+  result.numbers.simulated_s = seconds_between(kStart, world.now());
   return result;
 }
 

@@ -8,14 +8,18 @@
 
 namespace baton::sim {
 
-struct RunResult {
-  std::vector<std::string> violations;
+// Of plain numbers, so that a child process can write it into a pipe.
+struct RunNumbers {
+  std::array<int, kWrongs> wrongs{};
   RunCounts counts;
   std::array<int64_t, kFaults> struck{};
-  uint64_t fingerprint = 0;
+  uint64_t fingerprint = 0;  // of all events: two runs of a scenario give the same
   double simulated_s = 0;
-  std::vector<std::string> trace;  // the last lines
-  bool good() const { return violations.empty(); }
+};
+
+struct RunResult {
+  RunNumbers numbers;
+  std::vector<std::string> violations;
 };
 
 RunResult run_scenario(const Scenario& scenario, bool print_trace = false);

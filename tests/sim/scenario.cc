@@ -41,11 +41,12 @@ class Maker {
 
   void engines() {
     const bool tiny = made_.kind == "tiny-cache" || (made_.kind == "all" && below(3) == 0);
-    const bool states = below(3) == 0;
-    made_.state_layers = states ? 2 : 0;
+    const int model = below(6);
+    made_.llama = model == 0;
+    made_.state_layers = model == 1 || model == 2 ? 2 : 0;
     made_.shared_memory = made_.kind != "thin-link" && coin();
     if (made_.kind == "thin-link") {
-      made_.frame_time = milliseconds(300);
+      made_.frame_time = milliseconds(120);
       made_.lease = milliseconds(1500);
     }
     const int prefill = 1 + below(2), decode = made_.kind == "calm" ? 1 + below(2) : 1 + below(3);
@@ -98,9 +99,9 @@ class Maker {
 
   void add(Fault fault, int count) {
     for (int i = 0; i < count; ++i) {
-      FaultPlan plan{.id = static_cast<int>(made_.faults.size()), .fault = fault, .begin = milliseconds(below(2500))};
-      plan.end = plan.begin + milliseconds(200 + below(2500));
-      plan.chance = 0.02 + 0.01 * below(40);
+      FaultPlan plan{.id = static_cast<int>(made_.faults.size()), .fault = fault, .begin = milliseconds(below(1800))};
+      plan.end = plan.begin + milliseconds(500 + below(2500));
+      plan.chance = 0.02 + 0.01 * below(50);
       if (coin()) plan.node = some_engine();
       switch (fault) {
         case Fault::kCrash:
@@ -119,6 +120,9 @@ class Maker {
         case Fault::kClockJump:
           plan.node = some_engine();
           plan.amount = milliseconds(below(3) == 0 ? 20000 : 100 + below(4000));
+          break;
+        case Fault::kDrop:
+          if (below(4) == 0) plan.chance = 1;  // nothing gets through
           break;
         case Fault::kCut:
         case Fault::kHttpCut:
@@ -172,9 +176,11 @@ std::string kind_of_seed(uint64_t seed, const std::vector<std::string>& kinds) {
 
 std::string describe(const Scenario& scenario) {
   const auto ms = [](Duration time) { return std::chrono::duration_cast<milliseconds>(time).count(); };
-  std::string text =
-      fmt::format("seed {} kind {} {} lease {} ms, {} state layers\n", scenario.seed, scenario.kind,
-                  scenario.shared_memory ? "shared memory" : "frames", ms(scenario.lease), scenario.state_layers);
+  std::string text = fmt::format("seed {} kind {} {} lease {} ms, {}\n", scenario.seed, scenario.kind,
+                                 scenario.shared_memory ? "shared memory" : "frames", ms(scenario.lease),
+                                 scenario.llama              ? "llama"
+                                 : scenario.state_layers > 0 ? "hash model with state"
+                                                             : "hash model");
   for (const auto& engine : scenario.engines) {
     text += fmt::format("  engine {}: {} blocks of {}, {} slots{}{}\n", engine.name, engine.blocks, engine.block_size,
                         engine.slots, engine.recompute_scheduler ? ", sends back" : "",

@@ -69,7 +69,8 @@ struct Scenario {
   std::vector<EnginePlan> engines;
   std::vector<ClientPlan> clients;
   std::vector<FaultPlan> faults;
-  int state_layers = 0;
+  bool llama = false;    // a small random Llama with real kernels; else the hash model, which a wrong bit changes
+  int state_layers = 0;  // of the hash model
   bool shared_memory = true;
   Duration lease = std::chrono::seconds(3);
   Duration frame_time{0};     // of each frame with payload: a thin link

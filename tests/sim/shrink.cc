@@ -5,12 +5,25 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <type_traits>
 
 namespace baton::sim {
 namespace {
 
+static_assert(std::is_trivially_copyable_v<RunNumbers>);
+
 constexpr unsigned kSecondsMax = 60;  // of one run: an endless loop is a finding, too
 
+void write_all(int pipe, const void* data, size_t bytes) {
+  for (size_t at = 0; at < bytes;) {
+    const auto written = write(pipe, static_cast<const char*>(data) + at, bytes - at);
+    if (written <= 0) _exit(3);
+    at += static_cast<size_t>(written);
+  }
+}
+
+// Writes the numbers, then the violations.
 [[noreturn]] void run_child(const Scenario& scenario, bool trace, int pipe) {
   alarm(kSecondsMax);
   if (!trace && std::freopen("/dev/null", "w", stderr) == nullptr) _exit(3);
@@ -18,12 +31,9 @@ constexpr unsigned kSecondsMax = 60;  // of one run: an endless loop is a findin
   std::string report;
   for (const auto& violation : result.violations) report += violation + "\n";
   std::fflush(stdout);
-  for (size_t at = 0; at < report.size();) {
-    const auto written = write(pipe, report.data() + at, report.size() - at);
-    if (written <= 0) _exit(3);
-    at += static_cast<size_t>(written);
-  }
-  _exit(result.good() ? 0 : 1);
+  write_all(pipe, &result.numbers, sizeof(result.numbers));
+  write_all(pipe, report.data(), report.size());
+  _exit(result.violations.empty() ? 0 : 1);
 }
 
 template <typename List>
@@ -46,25 +56,32 @@ bool leave_out(Scenario& scenario, List Scenario::* list, size_t least) {
 
 Verdict judge(const Scenario& scenario, bool trace) {
   int ends[2];
-  if (pipe(ends) != 0) return {false, "no pipe"};
+  if (pipe(ends) != 0) return {.good = false, .numbers = {}, .report = "no pipe"};
   std::fflush(stdout);
   const pid_t child = fork();
-  if (child < 0) return {false, "no child process"};
+  if (child < 0) return {.good = false, .numbers = {}, .report = "no child process"};
   if (child == 0) {
     close(ends[0]);
     run_child(scenario, trace, ends[1]);
   }
   close(ends[1]);
-  Verdict verdict;
+  std::string said;
   char buffer[4096];
   for (ssize_t count; (count = read(ends[0], buffer, sizeof(buffer))) > 0;) {
-    verdict.report.append(buffer, static_cast<size_t>(count));
+    said.append(buffer, static_cast<size_t>(count));
   }
   close(ends[0]);
   int status = 0;
   waitpid(child, &status, 0);
-  verdict.good = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-  if (WIFSIGNALED(status)) verdict.report += fmt::format("the process ended by signal {}\n", WTERMSIG(status));
+  Verdict verdict{.good = WIFEXITED(status) && WEXITSTATUS(status) == 0, .numbers = {}, .report = {}};
+  if (said.size() >= sizeof(verdict.numbers)) {
+    std::memcpy(&verdict.numbers, said.data(), sizeof(verdict.numbers));
+    verdict.report = said.substr(sizeof(verdict.numbers));
+  }
+  if (WIFSIGNALED(status)) {
+    ++verdict.numbers.wrongs[static_cast<size_t>(Wrong::kOther)];
+    verdict.report += fmt::format("the process ended by signal {}\n", WTERMSIG(status));
+  }
   return verdict;
 }
 

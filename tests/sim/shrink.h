@@ -8,6 +8,7 @@ namespace baton::sim {
 
 struct Verdict {
   bool good = true;
+  RunNumbers numbers;  // of a process that died: that it did
   std::string report;  // violations, or how the process ended
 };
 // In a child process; `trace`: it prints its events.

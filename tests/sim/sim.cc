@@ -14,19 +14,21 @@ namespace {
 struct Options {
   uint64_t first = 0, last = 99;
   std::vector<std::string> kinds = scenario_kinds();
-  bool trace = false, keep_going = false, twice = false;
+  bool trace = false, keep_going = false, twice = false, shrink = true;
 };
 
 struct Row {
   int runs = 0, failed = 0;
   RunCounts counts;
   int64_t struck = 0;
+  std::array<int, kWrongs> wrongs{};
   double simulated_s = 0;
 };
 
 int usage() {
   fmt::print(stderr,
-             "usage: sim [--seeds A..B | --seed N] [--kinds a,b,...] [--trace] [--twice] [--keep-going] [--list]\n");
+             "usage: sim [--seeds A..B | --seed N] [--kinds a,b,...] [--trace] [--twice] [--keep-going] "
+             "[--no-shrink]\n           [--list]\n");
   return 2;
 }
 
@@ -58,46 +60,47 @@ bool read_kinds(std::string_view text, Options& options) {
   return !options.kinds.empty();
 }
 
-void explain(const Scenario& scenario) {
-  fmt::print("\nFAILED seed {} kind {}: sim --seed {} --kinds {} --trace\n", scenario.seed, scenario.kind,
-             scenario.seed, scenario.kind);
-  fmt::print("{}shrinking...\n", judge(scenario).report);
+void explain(const Scenario& scenario, const Verdict& verdict, const Options& options) {
+  fmt::print("\nFAILED seed {} kind {}: sim --seed {} --kinds {} --trace\n{}", scenario.seed, scenario.kind,
+             scenario.seed, scenario.kind, verdict.report);
+  if (options.trace || !options.shrink) return;
   const auto small = shrink(scenario);
-  fmt::print("the smallest that still fails:\n{}", describe(small));
-  const auto verdict = judge(small, /*trace=*/true);
-  fmt::print("{}\n", verdict.report);
+  fmt::print("The smallest that still fails:\n{}", describe(small));
+  fmt::print("{}\n", judge(small, /*trace=*/true).report);
+}
+
+void print_row(const std::string& kind, const Row& row) {
+  const auto& c = row.counts;
+  fmt::print("| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", kind, row.runs, row.struck,
+             c.requests, c.full, c.errors, c.cut, c.left, c.handed_over, c.failed_pulls, c.checksum_failures + c.stale,
+             c.resumes, fmt::join(row.wrongs, " | "));
 }
 
 void print_table(const std::map<std::string, Row>& rows, const std::vector<std::string>& kinds, double seconds) {
   fmt::print(
-      "\n| kind | runs | faults | requests | in full | honest errors | cut, with an error event | client left | "
-      "pulls good | pulls failed | checksum or seal refused | leases ended | resumed | failed runs |\n");
-  fmt::print("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
+      "\n| kind | runs | faults | requests | in full | honest errors | cut, and said so | client left | pulls "
+      "good | pulls failed | units refused | resumed | wrong tokens | silent 200s | hangs | leaks | other |\n");
+  fmt::print("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
   Row all;
-  const auto print = [](const std::string& kind, const Row& row) {
-    const auto& c = row.counts;
-    fmt::print("| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", kind, row.runs, row.struck,
-               c.requests, c.full, c.errors, c.cut, c.left, c.handed_over, c.failed_pulls,
-               c.checksum_failures + c.stale, c.expired, c.resumes, row.failed);
-  };
   for (const auto& kind : kinds) {
     const auto& row = rows.at(kind);
-    print(kind, row);
+    print_row(kind, row);
     all.runs += row.runs;
     all.failed += row.failed;
     all.struck += row.struck;
     all.counts.add(row.counts);
     all.simulated_s += row.simulated_s;
+    for (size_t i = 0; i < kWrongs; ++i) all.wrongs[i] += row.wrongs[i];
   }
-  print("all together", all);
+  print_row("all together", all);
+  const auto& c = all.counts;
   fmt::print(
-      "\n{} runs, {} failed; {} preemptions, {} sent back by D, {} prompts computed on D; {:.0f} simulated "
-      "seconds in {:.1f} s\n",
-      all.runs, all.failed, all.counts.preemptions, all.counts.sent_back, all.counts.colocated, all.simulated_s,
-      seconds);
+      "\n{} runs, {} failed; requests: {} greedy, {} with a seed, {} without; {} leases ended, {} preemptions, {} "
+      "sent back by D, {} prompts computed on D; {:.0f} simulated seconds in {:.1f} s\n",
+      all.runs, all.failed, c.greedy, c.seeded, c.unseeded, c.expired, c.preemptions, c.sent_back, c.colocated,
+      all.simulated_s, seconds);
 }
 
-// Runs here, and where one fails, again in processes of its own.
 int run(const Options& options) {
   const auto began = std::chrono::steady_clock::now();
   std::map<std::string, Row> rows;
@@ -105,20 +108,20 @@ int run(const Options& options) {
   int failed = 0;
   for (uint64_t seed = options.first; seed <= options.last; ++seed) {
     const auto scenario = make_scenario(seed, kind_of_seed(seed, options.kinds));
-    fmt::print(stderr, "seed {} kind {}\r", seed, scenario.kind);
     auto& row = rows[scenario.kind];
     ++row.runs;
-    const auto result = run_scenario(scenario, options.trace);
-    row.counts.add(result.counts);
-    row.simulated_s += result.simulated_s;
-    for (const auto count : result.struck) row.struck += count;
-    const bool same = !options.twice || run_scenario(scenario).fingerprint == result.fingerprint;
+    if (options.trace) fmt::print("{}", describe(scenario));
+    const auto verdict = judge(scenario, options.trace);
+    row.counts.add(verdict.numbers.counts);
+    row.simulated_s += verdict.numbers.simulated_s;
+    for (const auto count : verdict.numbers.struck) row.struck += count;
+    for (size_t i = 0; i < kWrongs; ++i) row.wrongs[i] += verdict.numbers.wrongs[i];
+    const bool same = !options.twice || judge(scenario).numbers.fingerprint == verdict.numbers.fingerprint;
     if (!same) fmt::print("seed {}: two runs differ\n", seed);
-    if (result.good() && same) continue;
+    if (verdict.good && same) continue;
     ++row.failed;
     ++failed;
-    if (!options.trace) explain(scenario);
-    for (const auto& violation : result.violations) fmt::print("{}\n", violation);
+    explain(scenario, verdict, options);
     if (!options.keep_going) break;
   }
   print_table(rows, options.kinds, std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
@@ -134,6 +137,8 @@ int parse_and_run(int argc, char** argv) {
       options.trace = true;
     } else if (name == "--keep-going") {
       options.keep_going = true;
+    } else if (name == "--no-shrink") {
+      options.shrink = false;
     } else if (name == "--twice") {
       options.twice = true;
     } else if (name == "--list") {
@@ -148,6 +153,7 @@ int parse_and_run(int argc, char** argv) {
     }
   }
   set_log_level(options.trace ? LogLevel::kWarning : static_cast<LogLevel>(static_cast<int>(LogLevel::kError) + 1));
+  prepare_models();  // before the first child process
   return run(options);
 }
 

@@ -97,6 +97,9 @@ void SimConsumer::act() {
 
 void SimConsumer::plan_timer() {
   const auto next = fsm_.next_deadline();
+  if (!next && fsm_.live_pulls() > 0 && copies_ == 0) {
+    world_.violation(Wrong::kHang, "{}: {} pulls wait without a deadline", process_.name(), fsm_.live_pulls());
+  }
   if (!next || (armed_ && *armed_ <= *next)) return;
   armed_ = *next;
   process_.at(process_.to_world(*next), [this, when = *next] {
@@ -160,6 +163,7 @@ void SimConsumer::on(transfer::CopyParts& work) {
   auto copying = std::make_shared<Copying>();
   if (const auto it = mapped_.find(work.connection); it != mapped_.end()) copying->from = it->second;
   copying->work = std::move(work);
+  ++copies_;
   copy_next(copying);
 }
 
@@ -174,6 +178,7 @@ void SimConsumer::copy_next(const std::shared_ptr<Copying>& copying) {
     if (outcome) outcome = each.first_half ? copy_first_half(each) : copy_second_half(each);
     if (outcome && std::exchange(each.first_half, !each.first_half)) return copy_next(copying);
     if (outcome && ++each.good < each.work.parts.size()) return copy_next(copying);
+    --copies_;
     fsm_.on_copied(each.work.leg, each.good, outcome, process_.now());
     act();
   });
@@ -228,7 +233,8 @@ void SimConsumer::check_open(const transfer::PartCopy& part) {
   for (const auto& piece : part.pieces) {
     if (piece.to < 0) continue;
     if (!(part.state ? open_slots_ : open_blocks_).contains(piece.to)) {
-      world_.violation("{}: a late write into {} {}", process_.name(), part.state ? "slot" : "block", piece.to);
+      world_.violation(Wrong::kLeak, "{}: a late write into {} {}", process_.name(), part.state ? "slot" : "block",
+                       piece.to);
     }
   }
 }
@@ -249,7 +255,8 @@ void SimConsumer::on_data(const LinkPtr& link, const wire::BlockData& data, std:
 void SimConsumer::on(transfer::Complete& complete) {
   auto& result = complete.result;
   const auto pull = pulls_.extract(result.request_id);
-  if (pull.empty()) return world_.violation("{}: pull {} completed twice", process_.name(), result.request_id);
+  if (pull.empty())
+    return world_.violation(Wrong::kLeak, "{}: pull {} completed twice", process_.name(), result.request_id);
   for (const auto block : pull.mapped().blocks) open_blocks_.erase(open_blocks_.find(block.value));
   if (pull.mapped().state_slot) open_slots_.erase(open_slots_.find(*pull.mapped().state_slot));
   pulled_ += result.outcome.has_value();

@@ -1,4 +1,5 @@
 // P's end: ProducerFsm, with seals and sends as events.
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -122,6 +123,11 @@ void SimProducer::act() {
 
 void SimProducer::plan_timer() {
   const auto next = fsm_.next_deadline();
+  const bool sending =
+      unsent_ > 0 || std::ranges::any_of(links_, [](const auto& each) { return !each.second->jobs.empty(); });
+  if (!next && fsm_.live_offers() > 0 && sealing_.empty() && !sending) {
+    world_.violation(Wrong::kHang, "{}: {} offers wait without a deadline", process_.name(), fsm_.live_offers());
+  }
   if (!next || (armed_ && *armed_ <= *next)) return;
   armed_ = *next;
   process_.at(process_.to_world(*next), [this, when = *next] {
@@ -161,7 +167,9 @@ void SimProducer::on(transfer::SendToConnection& send) {
 void SimProducer::on(transfer::SendBlocks& send) {
   const auto it = links_.find(send.connection);
   if (it == links_.end() || !it->second->open) {
+    ++unsent_;
     return process_.after(Duration(0), [this, connection = send.connection, offer = send.offer_id] {
+      --unsent_;
       fsm_.on_blocks_sent(connection, offer);
       act();
     });

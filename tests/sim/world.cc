@@ -7,12 +7,6 @@
 #include "base/hash.h"
 
 namespace baton::sim {
-namespace {
-
-constexpr size_t kLinesKept = 4000;
-
-}  // namespace
-
 World::World(const Scenario& scenario, bool print_trace)
     : scenario_(scenario), print_trace_(print_trace), random_(scenario.seed * 2 + 1) {
   for (const auto& fault : scenario.faults) {
@@ -54,8 +48,6 @@ void World::trace_line(std::string line) {
   auto whole = fmt::format("{:10.6f} {}", time, line);
   fingerprint_ = fingerprint_ * 0x100000001b3 ^ xxh3_64(std::as_bytes(std::span(whole)));
   if (print_trace_) fmt::print("{}\n", whole);
-  lines_.push_back(std::move(whole));
-  if (lines_.size() > kLinesKept) lines_.pop_front();
 }
 
 void Process::at(TimePoint when, std::function<void()> event) {

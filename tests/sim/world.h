@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -17,6 +16,16 @@
 #include "sim/scenario.h"
 
 namespace baton::sim {
+
+// What a run may do wrong.
+enum class Wrong : uint8_t {
+  kTokens,     // a client got other tokens than the fault-free run gives, or in another form
+  kSilent200,  // a 200 that is not all of an answer, and does not say so
+  kHang,       // something waits without a deadline, or a request does not end
+  kLeak,       // something is still held when all is over, or was given back twice
+  kOther,      // a process died, a rule between the parts was broken, or good luck did not suffice
+};
+inline constexpr size_t kWrongs = 5;
 
 class World {
  public:
@@ -47,13 +56,14 @@ class World {
     trace_line(fmt::format(format, std::forward<Args>(args)...));
   }
   template <typename... Args>
-  void violation(fmt::format_string<Args...> format, Args&&... args) {
+  void violation(Wrong wrong, fmt::format_string<Args...> format, Args&&... args) {
     auto text = fmt::format(format, std::forward<Args>(args)...);
     trace_line("VIOLATION " + text);
     violations_.push_back(std::move(text));
+    ++wrongs_[static_cast<size_t>(wrong)];
   }
   const std::vector<std::string>& violations() const { return violations_; }
-  const std::deque<std::string>& lines() const { return lines_; }
+  const std::array<int, kWrongs>& wrongs() const { return wrongs_; }
   int64_t struck(Fault fault) const { return struck_[static_cast<size_t>(fault)]; }
   // A hash of all that was traced: two runs of a scenario give the same.
   uint64_t fingerprint() const { return fingerprint_; }
@@ -69,7 +79,7 @@ class World {
   std::vector<std::mt19937_64> fault_random_;  // of each fault its own, so that taking one away leaves the others
   std::array<int64_t, kFaults> struck_{};
   std::vector<std::string> violations_;
-  std::deque<std::string> lines_;
+  std::array<int, kWrongs> wrongs_{};
   uint64_t fingerprint_ = 0;
 };
 
