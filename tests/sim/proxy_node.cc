@@ -179,6 +179,7 @@ class ProxyNode::Request {
   }
   void perform(proxy::WriteEvent& action) {
     if (view_.left) return;
+    if (action.data.starts_with(R"({"error")")) world().trace("client {} hears {}", client_.id, action.data);
     if (view_.over()) return world().violation(Wrong::kTokens, "client {} hears more after the end", client_.id);
     view_.events.push_back(std::move(action.data));
   }
