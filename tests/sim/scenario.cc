@@ -8,6 +8,7 @@
 namespace baton::sim {
 namespace {
 
+using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -46,7 +47,7 @@ class Maker {
     made_.state_layers = model == 1 || model == 2 ? 2 : 0;
     made_.shared_memory = made_.kind != "thin-link" && coin();
     if (made_.kind == "thin-link") {
-      made_.frame_time = milliseconds(120);
+      made_.frame_time = milliseconds(60);
       made_.lease = milliseconds(1500);
     }
     const int prefill = 1 + below(2), decode = made_.kind == "calm" ? 1 + below(2) : 1 + below(3);
@@ -59,7 +60,7 @@ class Maker {
                         .block_size = size[is_prefill ? 0 : 1]};
       engine.blocks = 1024 / engine.block_size;
       if (tiny && !is_prefill) {
-        engine.blocks = (96 + below(48)) / engine.block_size;
+        engine.blocks = (96 + below(40)) / engine.block_size;
         engine.slots = 5 + below(4);
         engine.recompute_scheduler = coin();
         if (!engine.recompute_scheduler && coin()) engine.preempt = 0.05;
@@ -69,11 +70,12 @@ class Maker {
   }
 
   void clients() {
-    const int count = 3 + below(8);
+    const int count = 3 + below(10);
+    for (int i = 1 + below(3); i > 0; --i) bursts_.push_back(milliseconds(below(2000)));
     std::vector<TokenId> shared;
     for (int i = 0; i < 24; ++i) shared.push_back(below(kVocabulary));
     for (int i = 0; i < count; ++i) {
-      ClientPlan client{.id = i, .at = milliseconds(below(2500))};
+      ClientPlan client{.id = i, .at = near_a_burst()};
       if (coin()) client.prompt.assign(shared.begin(), shared.begin() + 4 * below(7));
       for (int n = 2 + below(36); n > 0; --n) client.prompt.push_back(below(kVocabulary));
       client.max_tokens = 1 + below(24);
@@ -89,7 +91,9 @@ class Maker {
 
   void leave() {
     for (auto& client : made_.clients) {
-      if (coin()) client.leaves_after = std::chrono::microseconds(below(600000));
+      if (!coin()) continue;
+      const int longest = 100000 >> below(8);
+      client.leaves_after = microseconds(100 + below(longest));
     }
   }
 
@@ -106,11 +110,13 @@ class Maker {
       switch (fault) {
         case Fault::kCrash:
           plan.node = some_engine();
+          plan.begin = near_a_burst();
           plan.amount = milliseconds(100 + below(3000));
           plan.end = plan.begin + plan.amount;
           break;
         case Fault::kPause:
           plan.node = some_engine();
+          plan.begin = near_a_burst();
           plan.end = plan.begin + milliseconds(100 + below(5000));
           break;
         case Fault::kSlow:
@@ -119,6 +125,7 @@ class Maker {
           break;
         case Fault::kClockJump:
           plan.node = some_engine();
+          if (coin()) plan.begin = near_a_burst();
           plan.amount = milliseconds(below(3) == 0 ? 20000 : 100 + below(4000));
           break;
         case Fault::kDrop:
@@ -136,10 +143,16 @@ class Maker {
     }
   }
 
+  // While requests are under way.
+  Duration near_a_burst() {
+    const Duration burst = bursts_[static_cast<size_t>(below(static_cast<int>(bursts_.size())))];
+    return burst + microseconds(below(40000));
+  }
+
   // All engines of one role are gone for a while.
   void dead_end() {
     const bool prefill = coin();
-    const auto begin = milliseconds(200 + below(1500));
+    const Duration begin = near_a_burst();
     for (const auto& engine : made_.engines) {
       if (engine.prefill != prefill) continue;
       const Duration away = milliseconds(1500 + below(4000));
@@ -153,6 +166,7 @@ class Maker {
   }
 
   std::mt19937_64 random_;
+  std::vector<Duration> bursts_;  // requests come in these
   Scenario made_;
 };
 
