@@ -69,6 +69,40 @@ TEST_F(Resume, ARecomputedStreamGoesOnByTokenIdsAndTheClientSeesOneStream) {
   expect_no_charges();
 }
 
+// The connection breaks between the last token and [DONE]: to go on would give the client tokens behind the end.
+TEST_F(Resume, AStreamThatBreaksBehindItsLastWordIsNotResumed) {
+  make(R"({"prompt":"hello","max_tokens":7,"stream":true,"temperature":0})");
+  stream_some();
+  feed(DecodeEvent{R"({"id":"cmpl-id","choices":[{"index":0,"text":"","token_ids":[],"finish_reason":"stop"}]})"});
+  const auto actions = feed(DecodeEnded{fail(Code::kUnavailable, "connection reset")});
+  EXPECT_FALSE(find<CallPrefill>(actions));
+  EXPECT_EQ(written(actions), "[DONE]\n");
+  EXPECT_TRUE(find<EndStream>(actions));
+  EXPECT_TRUE(ends_with<Finish>(actions));
+  EXPECT_EQ(fsm_->summary().status, 200);
+  EXPECT_FALSE(fsm_->summary().cut_after_first_byte);
+  expect_no_charges();
+}
+
+TEST_F(Resume, TheUsageThatALostEndWouldHaveSaidIsCounted) {
+  make(R"({"prompt":"hello","max_tokens":2,"stream":true,"stream_options":{"include_usage":true}})");
+  stream_some();
+  feed(DecodeEvent{R"({"id":"cmpl-id","choices":[{"index":0,"text":"","token_ids":[7],"finish_reason":"length"}]})"});
+  auto actions = feed(DecodeEnded{});
+  EXPECT_EQ(written(actions),
+            R"({"id":"cmpl-id","created":5,"model":"m","object":"text_completion","choices":[],)"
+            R"("usage":{"prompt_tokens":2,"total_tokens":5,"completion_tokens":3,)"
+            R"("prompt_tokens_details":{"cached_tokens":3}}})"
+            "\n[DONE]\n");
+  make(R"({"prompt":"hello","max_tokens":2,"stream":true,"stream_options":{"include_usage":true}})");
+  stream_some();
+  feed(DecodeEvent{R"({"id":"cmpl-id","choices":[{"index":0,"text":"","token_ids":[7],"finish_reason":"length"}]})"});
+  feed(DecodeEvent{R"({"id":"cmpl-id","choices":[],"usage":{"prompt_tokens":2,"completion_tokens":3}})"});
+  actions = feed(DecodeEnded{});
+  EXPECT_EQ(written(actions), "[DONE]\n") << "not twice";
+  expect_no_charges();
+}
+
 TEST_F(Resume, AWholeAnswerKeepsTheLogprobsOfBothEngines) {
   make(R"({"prompt":"hello","max_tokens":7,"logprobs":0})");
   feed(Begin{});

@@ -227,6 +227,35 @@ TEST_F(ManyPullsTest, WaitingForATurnIsNotSilence) {
   EXPECT_EQ(succeeded.size(), size_t{kPulls});
 }
 
+// P answers in order: over a slow link the question stands behind the bytes that were asked for before.
+TEST_F(ManyPullsTest, AnOfferAskedForBehindReadsIsNotSilence) {
+  start_all();
+  auto late = pull("late");
+  late.params.baton_offer_id = 999;
+  fsm.start(late, now);
+  take();
+  const auto query = messages<wire::OfferQuery>().at(0);
+  for (size_t before = asked.size(); before > 0; --before) {
+    now += options.reply_timeout - milliseconds(1);
+    fsm.tick(now);
+    look();
+    EXPECT_TRUE(messages<wire::OfferQuery>().empty()) << "asked again";
+    serve_one();
+  }
+  now += options.reply_timeout - milliseconds(1);
+  fsm.tick(now);
+  take();
+  EXPECT_TRUE(messages<wire::OfferQuery>().empty()) << "asked again";
+  now += milliseconds(1);
+  for (int i = 0; i < 20 && messages<wire::OfferQuery>().empty(); ++i) {
+    fsm.tick(now);
+    take();
+    now = std::max(now, *fsm.next_deadline());
+  }
+  ASSERT_FALSE(messages<wire::OfferQuery>().empty()) << "now it is silence";
+  EXPECT_EQ(messages<wire::OfferQuery>()[0].offer_id, query.offer_id);
+}
+
 TEST_F(ManyPullsTest, ReadsThatNobodyAnswersDontHoldTheOthersUp) {
   start_all();
   asked.pop_front();  // lost

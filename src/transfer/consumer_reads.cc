@@ -84,6 +84,10 @@ void ConsumerFsm::end_read(Peer& peer, uint64_t call, TimePoint now) {
       legs_.at(first).wake = now + options_.reply_timeout;
     }
   }
+  for (const LegId id : peer.legs) {
+    Leg& leg = legs_.at(id);
+    if (leg.stage == Stage::kWaitOffer) leg.wake = std::max(leg.wake, now + options_.reply_timeout);
+  }
   give_turns(peer, now);
 }
 
@@ -98,8 +102,10 @@ void ConsumerFsm::end_stuck_reads(Peer& peer, TimePoint now) {
 // P answers what was asked before; a silence is not this leg's.
 bool ConsumerFsm::waits_for_others(LegId id, const Leg& leg) const {
   const Peer& peer = peers_.at(leg.peer);
-  if (leg.stage != Stage::kMoving || peer.mapped || peer.reads.empty()) return false;
-  return leg_by_call(peer, peer.reads.front().call) != id;
+  if (peer.mapped || peer.reads.empty()) return false;
+  const uint64_t first = peer.reads.front().call;  // calls are numbered in the order they were sent
+  if (leg.stage == Stage::kWaitOffer) return first < leg.call;
+  return leg.stage == Stage::kMoving && leg_by_call(peer, first) != id;
 }
 
 }  // namespace baton::transfer

@@ -5,7 +5,6 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <cstring>
 #include <mutex>
 #include <thread>
 
@@ -16,6 +15,7 @@
 #include "transfer/peer_link.h"
 #include "transfer/pull_options.h"
 #include "transfer/rank_seals.h"
+#include "transfer/sealed_copy.h"
 #include "transport/shm/peer_arena.h"
 #include "transport/shm/shm_mover.h"
 
@@ -88,7 +88,6 @@ class PullConsumer final : public KvConsumer {
   Result<Mapped> map(const MapArena& map) const;
   void copy(const CopyParts& copy);
   Result<void> copy_part(const Mapped& from, const ReshardPlan& plan, const PartCopy& part);
-  Result<void> store(std::span<const std::byte> source);
   void on_data(ConnectionId id, const wire::BlockData& data, std::span<const std::byte> payload);
   net::Task<void> serve(ConnectionId id, std::string host, int port);
   net::Task<Result<void>> serve_until_broken(ConnectionId id, std::string host, int port);
@@ -107,7 +106,7 @@ class PullConsumer final : public KvConsumer {
   asio::steady_timer timer_;
   std::optional<TimePoint> armed_;
   std::map<ConnectionId, Link> links_;
-  std::vector<uint64_t> checksums_;  // of the block being copied
+  SealedCopy copying_;
   PartMoves moves_;
   bool acting_ = false, stopping_ = false;
 
@@ -269,38 +268,16 @@ void PullConsumer::copy(const CopyParts& work) {
 }
 
 Result<void> PullConsumer::copy_part(const Mapped& from, const ReshardPlan& plan, const PartCopy& part) {
-  const auto* what = part.state ? "state slot" : "block";
-  const auto stale = [&] {
+  auto outcome = copying_.begin(from.seals, plan, part);
+  if (outcome) outcome = copying_.end(store(mover_, copying_.moves(), from.arena.data(), arena_));
+  if (outcome) {
+    metrics_.shm_bytes.add(static_cast<double>(plan.part_bytes(part.rank, part.state, part.tokens)));
+  } else if (outcome.error().code() == Code::kFailedPrecondition) {
     metrics_.stale.add();
-    return fail(Code::kFailedPrecondition, "{} {} is no longer the one that was offered: its lease ended", what,
-                part.from);
-  };
-  // The peer's slots were checked when its arena was mapped; what it offers may still name one it doesn't have.
-  const auto& seals = (part.state ? from.seals.slots : from.seals.blocks)[static_cast<size_t>(part.rank)];
-  if (!seals || part.from >= seals->block_count()) return stale();
-  checksums_.resize(static_cast<size_t>(plan.from().geometry(part.rank, part.state).units_per_block()));
-  const auto seal = seals->read(part.from, checksums_);
-  if (!seal || *seal != kv::Seal{part.generation, part.tokens}) return stale();
-  moves_.clear();
-  append_arena_moves(plan, part, checksums_, moves_);
-  const auto moved = store(from.arena.data());
-  if (!seals->unchanged(part.from, part.generation)) return stale();
-  if (!moved) {
+  } else {
     metrics_.checksum_failures.add();
-    return fail(
-        moved.error().with_context(fmt::format("{} {} of rank {}", what, part.from, plan.from().rank(part.rank).name)));
   }
-  metrics_.shm_bytes.add(static_cast<double>(plan.part_bytes(part.rank, part.state, part.tokens)));
-  return {};
-}
-
-// Stores and verifies moves_, then what other ranks of ours want of it.
-Result<void> PullConsumer::store(std::span<const std::byte> source) {
-  BATON_TRY(mover_.move(moves_.moves, source, arena_));
-  for (const LocalCopy& repeat : moves_.repeats) {
-    std::memcpy(arena_.data() + repeat.to, arena_.data() + repeat.from, static_cast<size_t>(repeat.bytes));
-  }
-  return {};
+  return outcome;
 }
 
 void PullConsumer::on_data(ConnectionId id, const wire::BlockData& data, std::span<const std::byte> payload) {
@@ -310,7 +287,7 @@ void PullConsumer::on_data(ConnectionId id, const wire::BlockData& data, std::sp
   moves_.clear();
   append_payload_moves(*target->plan, target->part, *target->span, target->first, target->count, data.checksums,
                        moves_);
-  auto stored = store(payload);
+  auto stored = store(mover_, moves_, payload, arena_);
   if (stored) {
     metrics_.tcp_bytes.add(static_cast<double>(payload_bytes));
   } else {

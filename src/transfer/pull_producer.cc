@@ -9,11 +9,12 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "transfer/handoff_port.h"
+#include "transfer/part_frames.h"
 #include "transfer/peer_link.h"
 #include "transfer/producer_fsm.h"
 #include "transfer/pull_options.h"
 #include "transfer/rank_seals.h"
-#include "transfer/reshard_plan.h"
+#include "transfer/seal_job.h"
 
 namespace baton::transfer {
 namespace {
@@ -80,9 +81,7 @@ class PullProducer final : public KvProducer {
 
  private:
   struct Sealing {
-    SealBlocks work;
-    std::vector<uint64_t> generations;
-    int rank = 0;  // the next to seal of the block at hand
+    SealJob job;
     double seconds = 0;
     int64_t bytes = 0;
   };
@@ -100,8 +99,6 @@ class PullProducer final : public KvProducer {
   void seal_slice();
   net::Task<Result<void>> write_blocks(transport::FrameChannel& channel, const SendBlocks& send);
   net::Task<Result<void>> write_part(transport::FrameChannel& channel, const SendBlocks& send, size_t index);
-  net::Task<Result<void>> write_span(transport::FrameChannel& channel, const SendBlocks& send, size_t index,
-                                     const wire::UnitSpan& span, std::span<const uint64_t> checksums, bool last_span);
   net::Task<void> serve(std::unique_ptr<net::Stream> stream);
   net::Task<void> serve_messages(ConnectionId id, PeerLink& link);
   TimePoint now() const { return clock_.now(); }
@@ -249,30 +246,25 @@ void PullProducer::arm_timer() {
 }
 
 void PullProducer::on(SealBlocks& seal) {
-  sealing_.push_back({.work = std::move(seal), .generations = {}});
+  sealing_.push_back({.job = SealJob(std::move(seal))});
   if (sealing_.size() == 1) asio::post(io_, [this] { seal_slice(); });
 }
 
 void PullProducer::seal_slice() {
   Sealing& sealing = sealing_.front();
   const TimePoint began = now();
-  for (int64_t bytes = 0; bytes < kSealSliceBytes && sealing.generations.size() < sealing.work.blocks.size();) {
-    const BlockSeal& block = sealing.work.blocks[sealing.generations.size()];
-    if (sealing.rank == 0) seals_.begin(block.block, block.tokens, block.state);
-    const int64_t covered = seals_.seal(sealing.rank, block.block, block.tokens, block.state);
+  for (int64_t bytes = 0; bytes < kSealSliceBytes && !sealing.job.done();) {
+    const int64_t covered = sealing.job.step(seals_, holdings_->rank_count());
     bytes += covered;
     sealing.bytes += covered;
-    if (++sealing.rank < holdings_->rank_count()) continue;
-    sealing.rank = 0;
-    sealing.generations.push_back(seals_.generation(block.block, block.state));
   }
   sealing.seconds += seconds_between(began, now());
-  if (sealing.generations.size() == sealing.work.blocks.size()) {
+  if (sealing.job.done()) {
     const Sealing finished = std::move(sealing);
     sealing_.pop_front();
     metrics_.seal_seconds.observe(finished.seconds);
     metrics_.sealed_bytes.add(static_cast<double>(finished.bytes));
-    fsm_.on_sealed(finished.work.offer_id, finished.generations, now());
+    fsm_.on_sealed(finished.job.offer_id(), finished.job.generations(), now());
     act();
   }
   if (!sealing_.empty()) asio::post(io_, [this] { seal_slice(); });
@@ -303,52 +295,14 @@ net::Task<Result<void>> PullProducer::write_blocks(transport::FrameChannel& chan
 
 net::Task<Result<void>> PullProducer::write_part(transport::FrameChannel& channel, const SendBlocks& send,
                                                  size_t index) {
-  const SendPart& part = send.parts[index];
-  const auto& wanted = send.ranks[part.of];
-  const int rank = static_cast<int>(wanted.rank);
-  std::vector<uint64_t> checksums(static_cast<size_t>(holdings_->geometry(rank, wanted.state).units_per_block()));
-  const kv::SealReader* reader = seals_.reader(rank, wanted.state);
-  const auto seal = reader != nullptr ? reader->read(part.block, checksums) : fail(Code::kUnavailable, "no such state");
-  if (!seal || *seal != kv::Seal{part.generation, part.tokens}) {
-    const wire::ErrorReply error{send.call, send.offer_id, Code::kUnavailable, "a block was reopened"};
+  auto frames = PartFrames::of(*holdings_, seals_, arena_, send, index);
+  if (!frames) {
+    const wire::ErrorReply error{send.call, send.offer_id, frames.error().code(), frames.error().message()};
     co_return co_await channel.write(error, {}, kDataTimeout);
   }
-  for (size_t s = 0; s < wanted.spans.size(); ++s) {
-    const bool last = index + 1 == send.parts.size() && s + 1 == wanted.spans.size();
-    BATON_CO_TRY(co_await write_span(channel, send, index, wanted.spans[s], checksums, last));
-  }
-  co_return Result<void>{};
-}
-
-// checksums: of all units of the block.
-net::Task<Result<void>> PullProducer::write_span(transport::FrameChannel& channel, const SendBlocks& send, size_t index,
-                                                 const wire::UnitSpan& span, std::span<const uint64_t> checksums,
-                                                 bool last_span) {
-  const SendPart& part = send.parts[index];
-  const auto& wanted = send.ranks[part.of];
-  const int rank = static_cast<int>(wanted.rank);
-  const auto& geometry = holdings_->geometry(rank, wanted.state);
-  const auto block = arena_.subspan(static_cast<size_t>(holdings_->offset(rank, part.block, wanted.state)),
-                                    static_cast<size_t>(geometry.block_bytes()));
-  for (uint32_t first = 0; first < span.entry_count;) {
-    const uint32_t count = frame_entries(geometry, span, part.tokens, first);
-    wire::BlockData data{.call = send.call,
-                         .offer_id = send.offer_id,
-                         .part = static_cast<uint32_t>(index),
-                         .tokens = static_cast<uint32_t>(part.tokens),
-                         .generation = part.generation,
-                         .span = {span.first_entry + first, count, span.first_unit, span.unit_count},
-                         .last = last_span && first + count == span.entry_count,
-                         .checksums = {}};
-    for (uint32_t e = 0; e < count; ++e) {
-      const auto at = checksums.subspan(
-          static_cast<size_t>(geometry.first_unit(static_cast<int>(data.span.first_entry + e))) + span.first_unit,
-          span.unit_count);
-      data.checksums.insert(data.checksums.end(), at.begin(), at.end());
-    }
-    BATON_CO_TRY(co_await channel.write(data, payload_pieces(geometry, block, part.tokens, data.span), kDataTimeout));
-    metrics_.sent_bytes.add(static_cast<double>(span_bytes(geometry, data.span, part.tokens)));
-    first += count;
+  while (const auto frame = frames->next()) {
+    BATON_CO_TRY(co_await channel.write(frame->data, frame->payload, kDataTimeout));
+    metrics_.sent_bytes.add(static_cast<double>(frame->payload_bytes));
   }
   co_return Result<void>{};
 }
