@@ -53,6 +53,8 @@ struct MatmulSpec {
 // The segments (panel_layout.h) that spell the order of spec.
 std::vector<KSegment> k_segments(const MatmulSpec& spec);
 
+class WeightArena;  // kernels/weight_arena.h
+
 // A weight matrix in the layout its kernels read. Immutable after packing; shared by all threads.
 class PackedMatrix {
  public:
@@ -61,11 +63,13 @@ class PackedMatrix {
   PackedMatrix& operator=(PackedMatrix&&) = default;
   // Reserves the packed layout; fill it with pack_rows before use, and call finish. Rejects a K that the format can't
   // hold: whole blocks; for the channel formats few enough that the int32 sum of a row can't overflow (131072).
-  static Result<PackedMatrix> reserve(const MatmulSpec& spec);
+  // In the arena, or without one in memory of its own.
+  static Result<PackedMatrix> reserve(const MatmulSpec& spec, WeightArena* arena = nullptr);
   // `count` matrices in one allocation, which lives as long as the last of them: experts and heads. Alone, small ones
   // would lie outside huge pages (a third of the read speed), and a model's experts can be more than the mappings that
   // a process may have.
-  static Result<std::vector<PackedMatrix>> reserve_many(const MatmulSpec& spec, int64_t count);
+  static Result<std::vector<PackedMatrix>> reserve_many(const MatmulSpec& spec, int64_t count,
+                                                        WeightArena* arena = nullptr);
   // No outputs of a matrix: says how the others' input is quantised. spec.out_features is 0.
   static PackedMatrix none(const MatmulSpec& spec, StaticQuant quant);
   // Packs rows [row_begin, row_begin + row_count) from the file's row-major bytes (dtype_bytes(dtype, K) a row).

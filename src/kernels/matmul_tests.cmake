@@ -1,6 +1,6 @@
 baton_test(NAME matmul_test
   SOURCES activation_test.cc matmul_test.cc matmul_groups_test.cc matmul_invariance_test.cc
-  matmul_onednn_test.cc matmul_scaled_test.cc packed_matrix_test.cc
+  matmul_onednn_test.cc matmul_scaled_test.cc packed_matrix_test.cc panel_pack_test.cc
   DEPS baton_kernels)
 # For reports: what the machine can do at most, and `baton bench kernels`.
 baton_library(NAME kernel_peak SOURCES matmul_peak.cc matmul_peak_avx512.cc DEPS baton_tensor)

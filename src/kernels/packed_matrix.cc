@@ -9,6 +9,7 @@
 #include "kernels/matmul_onednn.h"
 #include "kernels/panel_layout.h"
 #include "kernels/panel_pack.h"
+#include "kernels/weight_arena.h"
 
 namespace baton::kernels {
 namespace {
@@ -116,8 +117,8 @@ ActivationFormat activation_format(DType weight) {
   }
 }
 
-Result<PackedMatrix> PackedMatrix::reserve(const MatmulSpec& spec) {
-  BATON_TRY_ASSIGN(auto matrices, reserve_many(spec, 1));
+Result<PackedMatrix> PackedMatrix::reserve(const MatmulSpec& spec, WeightArena* arena) {
+  BATON_TRY_ASSIGN(auto matrices, reserve_many(spec, 1, arena));
   return std::move(matrices[0]);
 }
 
@@ -129,7 +130,8 @@ PackedMatrix PackedMatrix::none(const MatmulSpec& spec, StaticQuant quant) {
   return matrix;
 }
 
-Result<std::vector<PackedMatrix>> PackedMatrix::reserve_many(const MatmulSpec& spec, int64_t count) {
+Result<std::vector<PackedMatrix>> PackedMatrix::reserve_many(const MatmulSpec& spec, int64_t count,
+                                                             WeightArena* arena) {
   BATON_TRY(check_spec(spec));
   const PanelLayout layout = panel_layout(spec.dtype, spec.out_features, spec.in_features);
   const int64_t bytes = round_up(layout.panels * layout.panel_bytes, 64);
@@ -139,8 +141,15 @@ Result<std::vector<PackedMatrix>> PackedMatrix::reserve_many(const MatmulSpec& s
     return fail(Code::kInvalidArgument, "{} matrices of {} bytes in one allocation", count, matrix_bytes);
   }
   const bool uses_onednn = onednn_can_serve(spec);
-  auto storage = std::make_shared<tensor::Buffer>();
-  BATON_TRY_ASSIGN(*storage, tensor::Buffer::allocate(static_cast<size_t>(count * matrix_bytes)));
+  const bool alone = arena == nullptr || count == 0;
+  WeightArena::Piece piece;
+  if (alone) {
+    piece.storage = std::make_shared<tensor::Buffer>();
+    BATON_TRY_ASSIGN(*piece.storage, tensor::Buffer::allocate(static_cast<size_t>(count * matrix_bytes)));
+    piece.data = piece.storage->data();
+  } else {
+    BATON_TRY_ASSIGN(piece, arena->take(count * matrix_bytes));
+  }
   std::vector<PackedMatrix> matrices(static_cast<size_t>(count));
   for (size_t i = 0; i < matrices.size(); ++i) {
     PackedMatrix& matrix = matrices[i];
@@ -148,8 +157,8 @@ Result<std::vector<PackedMatrix>> PackedMatrix::reserve_many(const MatmulSpec& s
     matrix.layout_ = layout;
     matrix.segments_ = k_segments(spec);
     matrix.uses_onednn_ = uses_onednn;
-    matrix.storage_ = storage;
-    matrix.data_ = storage->data() + static_cast<int64_t>(i) * matrix_bytes;
+    matrix.storage_ = piece.storage;
+    matrix.data_ = piece.data + static_cast<int64_t>(i) * matrix_bytes;
     if (!is_channel(spec.dtype)) continue;
     matrix.channel_scales_ = reinterpret_cast<float*>(matrix.data_ + bytes);
     // NaN until it is given: finish tells.
@@ -167,12 +176,22 @@ void PackedMatrix::pack_rows(int64_t row_begin, int64_t row_count, const std::by
   BATON_CHECK(row_count % kPanelRows == 0 || row_begin + row_count == spec_.out_features, "{} rows", row_count);
   const int64_t row_bytes = tensor::dtype_bytes(spec_.dtype, spec_.in_features);
   const int64_t blocks = spec_.in_features / tensor::dtype_info(spec_.dtype).block_elements;
+  const auto note = [&](int64_t n, int64_t bad) {
+    if (bad != kAllBlocksGood) lower(first_bad_block_, n * blocks + bad);
+  };
   for (int64_t i = 0; i < row_count; ++i) {
     const int64_t n = row_begin + i;
     std::byte* panel = data_ + panel_offset(layout_, spec_.dtype, n / kPanelRows);
+    int64_t bad_of_rows[kPanelRows];
+    if (n % kPanelRows == 0 && i + kPanelRows <= row_count &&
+        pack_whole_panel(spec_.dtype, spec_.in_features, panel, rows + i * row_bytes, row_bytes, bad_of_rows)) {
+      for (int64_t r = 0; r < kPanelRows; ++r) note(n + r, bad_of_rows[r]);
+      i += kPanelRows - 1;
+      continue;
+    }
     const int64_t bad =
         pack_panel_row(spec_.dtype, spec_.in_features, panel, static_cast<int>(n % kPanelRows), rows + i * row_bytes);
-    if (bad != kAllBlocksGood) lower(first_bad_block_, n * blocks + bad);
+    note(n, bad);
   }
 }
 

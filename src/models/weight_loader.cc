@@ -141,7 +141,7 @@ Result<PackedMatrix> WeightLoader::pack(const std::string& name, Rows rows, kern
                               {.input_scale = quant.input_scale, .input_offset = quant.input_offset});
   }
   BATON_TRY(check_range(checkpoint_, from, rows.begin, count));
-  auto packed = PackedMatrix::reserve(spec_of(from, count, spec));
+  auto packed = PackedMatrix::reserve(spec_of(from, count, spec), &arena_);
   if (!packed) return in_context(from, packed.error());
   BATON_TRY(fill(from, rows.begin, *packed));
   return packed;
@@ -165,7 +165,7 @@ Result<std::vector<PackedMatrix>> WeightLoader::matrices(std::span<const MatrixP
     if (i == 0) {
       first = from;
       const auto spec = spec_of(from, rows, {.k_order = kernels::KOrder::kSequential});
-      auto reserved = PackedMatrix::reserve_many(spec, std::ssize(parts));
+      auto reserved = PackedMatrix::reserve_many(spec, std::ssize(parts), &arena_);
       if (!reserved) return in_context(from, reserved.error());
       all = std::move(*reserved);
     } else if (from.dtype != first.dtype || rows != all[0].spec().out_features || from.columns != first.columns) {
@@ -259,7 +259,7 @@ Result<std::vector<PackedMatrix>> WeightLoader::reserve_floats(const std::string
                                             .dtype = dtype,
                                             .isa = options_.isa,
                                             .allow_onednn = options_.allow_onednn},
-                                           count);
+                                           count, &arena_);
   if (!packed) return fail(packed.error().with_context(fmt::format("{}: tensor {}", checkpoint_.path(), name)));
   return packed;
 }

@@ -14,6 +14,7 @@
 #include "base/compute_pool.h"
 #include "base/status.h"
 #include "kernels/matmul.h"
+#include "kernels/weight_arena.h"
 #include "models/model.h"
 #include "weights/checkpoint.h"
 #include "weights/weight_formats.h"
@@ -89,6 +90,7 @@ class WeightLoader {
   const weights::Checkpoint& checkpoint_;
   const LoadOptions& options_;
   ComputePool& pool_;
+  kernels::WeightArena arena_;
   std::optional<weights::WeightFormats> formats_;
   int64_t bytes_total_ = 0;
   int64_t bytes_done_ = 0;

@@ -9,6 +9,20 @@ namespace baton::weights {
 
 using tensor::DType;
 
+namespace {
+
+// With sizes as constants a copy is one or a few moves.
+template <size_t kScale, size_t kCodes>
+void join_blocks(int64_t blocks, const std::byte* scale, const std::byte* code, std::byte* out) {
+  for (int64_t block = 0; block < blocks; ++block) {
+    std::memcpy(out, scale + static_cast<size_t>(block) * kScale, kScale);
+    std::memcpy(out + kScale, code + static_cast<size_t>(block) * kCodes, kCodes);
+    out += kScale + kCodes;
+  }
+}
+
+}  // namespace
+
 const std::byte* MatrixSource::stored_rows(int64_t begin) const {
   return layout == Layout::kRows ? codes + begin * code_row_bytes : nullptr;
 }
@@ -35,15 +49,19 @@ void MatrixSource::read_rows(int64_t begin, int64_t count, std::byte* out) const
 
 void MatrixSource::put_blocks(int64_t row, std::byte* out) const {
   const auto& info = tensor::dtype_info(dtype);
-  const auto scale_size = static_cast<size_t>(scale_bytes);
-  const size_t code_size = static_cast<size_t>(info.block_bytes) - scale_size;
+  const int64_t blocks = columns / info.block_elements;
   const std::byte* code = codes + row * code_row_bytes;
   const std::byte* scale = scales + row / rows_per_scale * scale_row_bytes;
-  for (int64_t block = 0; block < columns / info.block_elements; ++block) {
-    std::memcpy(out, scale, scale_size);
-    std::memcpy(out + scale_size, code, code_size);
+  const auto code_size = static_cast<size_t>(info.block_bytes - scale_bytes);
+  if (scale_bytes == 1 && code_size == 16) return join_blocks<1, 16>(blocks, scale, code, out);
+  if (scale_bytes == 1 && code_size == 32) return join_blocks<1, 32>(blocks, scale, code, out);
+  if (scale_bytes == 2 && code_size == 16) return join_blocks<2, 16>(blocks, scale, code, out);
+  if (scale_bytes == 4 && code_size == 128) return join_blocks<4, 128>(blocks, scale, code, out);
+  for (int64_t block = 0; block < blocks; ++block) {
+    std::memcpy(out, scale, static_cast<size_t>(scale_bytes));
+    std::memcpy(out + scale_bytes, code, code_size);
     out += info.block_bytes;
-    scale += scale_size;
+    scale += scale_bytes;
     code += code_size;
   }
 }
@@ -60,12 +78,13 @@ void MatrixSource::put_split_halves(int64_t row, std::byte* out) const {
 }
 
 void MatrixSource::put_output_pair(int64_t row, std::byte* out) const {
-  const auto* pairs = reinterpret_cast<const uint8_t*>(codes + row / 2 * code_row_bytes);
+  const std::byte* pairs = codes + row / 2 * code_row_bytes;
   const int shift = row % 2 == 0 ? 0 : 4;
-  for (int64_t i = 0; i < columns; i += 2) {
-    const int even = pairs[i] >> shift & 15;
-    const int odd = pairs[i + 1] >> shift & 15;
-    out[i / 2] = static_cast<std::byte>(even | odd << 4);
+  for (int64_t i = 0; i < columns / 2; ++i) {
+    uint16_t two;  // inputs 2i and 2i + 1, each with both outputs
+    std::memcpy(&two, pairs + 2 * i, sizeof(two));
+    const unsigned codes_of_row = static_cast<unsigned>(two) >> shift & 0x0f0fu;
+    out[i] = static_cast<std::byte>((codes_of_row | codes_of_row >> 4) & 0xffu);
   }
 }
 
