@@ -53,6 +53,26 @@ struct MatmulSpec {
 // The segments (panel_layout.h) that spell the order of spec.
 std::vector<KSegment> k_segments(const MatmulSpec& spec);
 
+// Memory for many small matrices of any shape and format, in the order in which they are asked for: whole huge pages
+// under all of them, and one stream for a reader that goes through a model's layers. A matrix of its own pages costs a
+// TLB miss and a restart of the prefetcher every 4 KiB: at 200 KB a matrix, a third to a half of the read speed. Each
+// block lives as long as the last matrix in it. Used by one thread.
+class MatrixMemory {
+ public:
+  struct Place {
+    std::shared_ptr<tensor::Buffer> storage;
+    std::byte* data = nullptr;  // zeroed, aligned to 64
+  };
+  // kResourceExhausted.
+  Result<Place> take(int64_t bytes);
+
+ private:
+  static constexpr int64_t kBlockBytes = int64_t{32} << 20;
+  static constexpr int64_t kOwnBytes = int64_t{8} << 20;  // from here on a matrix has an allocation of its own
+  std::shared_ptr<tensor::Buffer> block_;
+  int64_t used_ = 0;
+};
+
 // A weight matrix in the layout its kernels read. Immutable after packing; shared by all threads.
 class PackedMatrix {
  public:
@@ -62,6 +82,8 @@ class PackedMatrix {
   // Reserves the packed layout; fill it with pack_rows before use, and call finish. Rejects a K that the format can't
   // hold: whole blocks; for the channel formats few enough that the int32 sum of a row can't overflow (131072).
   static Result<PackedMatrix> reserve(const MatmulSpec& spec);
+  // The same, beside other matrices.
+  static Result<PackedMatrix> reserve(const MatmulSpec& spec, MatrixMemory& memory);
   // `count` matrices in one allocation, which lives as long as the last of them: experts and heads. Alone, small ones
   // would lie outside huge pages (a third of the read speed), and a model's experts can be more than the mappings that
   // a process may have.
@@ -98,11 +120,13 @@ class PackedMatrix {
   bool uses_onednn() const { return uses_onednn_; }
 
  private:
+  static Result<std::vector<PackedMatrix>> reserve_in(const MatmulSpec& spec, int64_t count, MatrixMemory* memory);
+
   MatmulSpec spec_;
   PanelLayout layout_;
   std::vector<KSegment> segments_;
   bool uses_onednn_ = false;
-  // Shared by the matrices of one reserve_many; the pointers are into it.
+  // Shared by the matrices of one reserve_many or MatrixMemory; the pointers are into it.
   std::shared_ptr<tensor::Buffer> storage_;
   std::byte* data_ = nullptr;
   float* channel_scales_ = nullptr;

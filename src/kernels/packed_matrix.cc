@@ -116,8 +116,30 @@ ActivationFormat activation_format(DType weight) {
   }
 }
 
+Result<MatrixMemory::Place> MatrixMemory::take(int64_t bytes) {
+  if (bytes >= kOwnBytes) {
+    auto own = std::make_shared<tensor::Buffer>();
+    BATON_TRY_ASSIGN(*own, tensor::Buffer::allocate(static_cast<size_t>(bytes)));
+    return Place{.storage = own, .data = own->data()};
+  }
+  if (block_ == nullptr || used_ + bytes > kBlockBytes) {
+    auto block = std::make_shared<tensor::Buffer>();
+    BATON_TRY_ASSIGN(*block, tensor::Buffer::allocate(static_cast<size_t>(kBlockBytes)));
+    block_ = std::move(block);
+    used_ = 0;
+  }
+  std::byte* data = block_->data() + used_;
+  used_ += round_up(bytes, 64);
+  return Place{.storage = block_, .data = data};
+}
+
 Result<PackedMatrix> PackedMatrix::reserve(const MatmulSpec& spec) {
   BATON_TRY_ASSIGN(auto matrices, reserve_many(spec, 1));
+  return std::move(matrices[0]);
+}
+
+Result<PackedMatrix> PackedMatrix::reserve(const MatmulSpec& spec, MatrixMemory& memory) {
+  BATON_TRY_ASSIGN(auto matrices, reserve_in(spec, 1, &memory));
   return std::move(matrices[0]);
 }
 
@@ -130,6 +152,11 @@ PackedMatrix PackedMatrix::none(const MatmulSpec& spec, StaticQuant quant) {
 }
 
 Result<std::vector<PackedMatrix>> PackedMatrix::reserve_many(const MatmulSpec& spec, int64_t count) {
+  return reserve_in(spec, count, nullptr);
+}
+
+Result<std::vector<PackedMatrix>> PackedMatrix::reserve_in(const MatmulSpec& spec, int64_t count,
+                                                           MatrixMemory* memory) {
   BATON_TRY(check_spec(spec));
   const PanelLayout layout = panel_layout(spec.dtype, spec.out_features, spec.in_features);
   const int64_t bytes = round_up(layout.panels * layout.panel_bytes, 64);
@@ -139,8 +166,14 @@ Result<std::vector<PackedMatrix>> PackedMatrix::reserve_many(const MatmulSpec& s
     return fail(Code::kInvalidArgument, "{} matrices of {} bytes in one allocation", count, matrix_bytes);
   }
   const bool uses_onednn = onednn_can_serve(spec);
-  auto storage = std::make_shared<tensor::Buffer>();
-  BATON_TRY_ASSIGN(*storage, tensor::Buffer::allocate(static_cast<size_t>(count * matrix_bytes)));
+  MatrixMemory::Place place;
+  if (memory != nullptr) {
+    BATON_TRY_ASSIGN(place, memory->take(count * matrix_bytes));
+  } else {
+    place.storage = std::make_shared<tensor::Buffer>();
+    BATON_TRY_ASSIGN(*place.storage, tensor::Buffer::allocate(static_cast<size_t>(count * matrix_bytes)));
+    place.data = place.storage->data();
+  }
   std::vector<PackedMatrix> matrices(static_cast<size_t>(count));
   for (size_t i = 0; i < matrices.size(); ++i) {
     PackedMatrix& matrix = matrices[i];
@@ -148,8 +181,8 @@ Result<std::vector<PackedMatrix>> PackedMatrix::reserve_many(const MatmulSpec& s
     matrix.layout_ = layout;
     matrix.segments_ = k_segments(spec);
     matrix.uses_onednn_ = uses_onednn;
-    matrix.storage_ = storage;
-    matrix.data_ = storage->data() + static_cast<int64_t>(i) * matrix_bytes;
+    matrix.storage_ = place.storage;
+    matrix.data_ = place.data + static_cast<int64_t>(i) * matrix_bytes;
     if (!is_channel(spec.dtype)) continue;
     matrix.channel_scales_ = reinterpret_cast<float*>(matrix.data_ + bytes);
     // NaN until it is given: finish tells.

@@ -50,6 +50,31 @@ TEST(PackedMatrix, UnpacksToTheValuesOfTheGgufLibrary) {
   EXPECT_EQ(seen.size(), 10u);
 }
 
+// Matrices of one memory must not overlap, and outlive it; large ones have an allocation of their own.
+TEST(PackedMatrix, BesideOthersInOneMemoryIsTheSame) {
+  Random random(12);
+  std::vector<PackedMatrix> alone, beside;
+  {
+    MatrixMemory memory;
+    for (DType dtype : all_types()) {
+      for (int64_t outputs : {20, 100, 5000}) {
+        const MatmulSpec spec{.out_features = outputs, .in_features = 1024, .dtype = dtype};
+        const auto bytes = random_weights(random, dtype, outputs * 1024);
+        alone.push_back(pack(spec, bytes));
+        auto w = PackedMatrix::reserve(spec, memory);
+        ASSERT_TRUE(w) << w.error().to_string();
+        ASSERT_EQ(reinterpret_cast<uintptr_t>(w->data()) % 64, 0u);
+        w->pack_rows(0, outputs, bytes.data());
+        beside.push_back(std::move(*w));
+      }
+    }
+  }
+  for (size_t i = 0; i < alone.size(); ++i) {
+    ASSERT_EQ(alone[i].bytes(), beside[i].bytes());
+    ASSERT_EQ(std::memcmp(alone[i].data(), beside[i].data(), alone[i].bytes()), 0) << i;
+  }
+}
+
 TEST(PackedMatrix, PackedInRangesByThreadsIsTheSame) {
   Random random(11);
   for (DType dtype : all_types()) {

@@ -141,7 +141,7 @@ Result<PackedMatrix> WeightLoader::pack(const std::string& name, Rows rows, kern
                               {.input_scale = quant.input_scale, .input_offset = quant.input_offset});
   }
   BATON_TRY(check_range(checkpoint_, from, rows.begin, count));
-  auto packed = PackedMatrix::reserve(spec_of(from, count, spec));
+  auto packed = PackedMatrix::reserve(spec_of(from, count, spec), memory_);
   if (!packed) return in_context(from, packed.error());
   BATON_TRY(fill(from, rows.begin, *packed));
   return packed;

@@ -90,6 +90,7 @@ class WeightLoader {
   const LoadOptions& options_;
   ComputePool& pool_;
   std::optional<weights::WeightFormats> formats_;
+  kernels::MatrixMemory memory_;
   int64_t bytes_total_ = 0;
   int64_t bytes_done_ = 0;
   int64_t bytes_held_ = 0;
