@@ -43,7 +43,7 @@ TEST(Handshake, EachDifferenceIsRefusedWithBothValues) {
     std::string message;
   };
   const Case cases[] = {
-      {[](auto& i) { i.protocol_version = 9; }, "hand-off protocol version: ours 3, theirs 9"},
+      {[](auto& i) { i.protocol_version = 9; }, "hand-off protocol version: ours 4, theirs 9"},
       {[](auto& i) { i.model_fingerprint = "sha256:cd"; }, "model fingerprint: ours sha256:ab, theirs sha256:cd"},
       {[](auto& i) { i.tokenizer_hash = "t2"; }, "tokenizer: ours t1, theirs t2"},
       {[](auto& i) { i.layout.entries[1].whole.kind = "index_keys"; },

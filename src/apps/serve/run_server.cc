@@ -67,10 +67,12 @@ net::Task<void> log_throughput(const engine::Engine& engine) {
   }
 }
 
-// First signal: stop accepting, let what runs go on for the time given, then stop. Second: stop at once.
+// First signal: stop accepting, let what runs go on for the time given, then stop. Second: stop at once. `asked` is set
+// at the first. Replicas that share experts stop when none of them has work, or others' requests would fail.
 net::Task<void> wait_for_shutdown(asio::signal_set& signals, server::OpenAiServer& server, engine::Engine& engine,
-                                  Duration grace, asio::io_context& context) {
+                                  Duration grace, asio::io_context& context, bool& asked) {
   const int first = co_await signals.async_wait(asio::use_awaitable);
+  asked = true;
   log_info("signal={} action=stopping in_flight={}", first, server.requests_in_flight());
   server.stop_accepting();
   signals.async_wait([&context](const boost::system::error_code& error, int) {
@@ -79,7 +81,7 @@ net::Task<void> wait_for_shutdown(asio::signal_set& signals, server::OpenAiServe
   asio::steady_timer timer(context);
   const SteadyClock clock;
   const TimePoint deadline = clock.now() + grace;
-  while (server.requests_in_flight() > 0 && clock.now() < deadline) {
+  while ((server.requests_in_flight() > 0 || engine.stats().group_busy > 0) && clock.now() < deadline) {
     timer.expires_after(std::chrono::milliseconds(20));
     co_await timer.async_wait(asio::use_awaitable);
   }
@@ -175,7 +177,8 @@ Result<void> run_server(ServeSetup setup) {
                                                              .metrics = metrics},
                                                             setup.server));
   log_start(setup, *engine, server->port());
-  asio::co_spawn(context, wait_for_shutdown(signals, *server, *engine, setup.shutdown_timeout, context),
+  bool asked_to_stop = false;
+  asio::co_spawn(context, wait_for_shutdown(signals, *server, *engine, setup.shutdown_timeout, context, asked_to_stop),
                  asio::detached);
   asio::co_spawn(context, log_throughput(*engine), asio::detached);
   if (!setup.topology.one_rank()) asio::co_spawn(context, watch_engine(*engine, *server, context), asio::detached);
@@ -185,6 +188,11 @@ Result<void> run_server(ServeSetup setup) {
 
   // Its callbacks post to the context, which goes before the engine does.
   engine->drain(std::chrono::seconds(0));
+  // Where a whole deployment stops, who stops later sees the others go: that is no failure of its own.
+  if (const auto why = left_by_others(served); asked_to_stop && why) {
+    log_info("stopped while others did: {}", why->message());
+    return {};
+  }
   if (!well && !setup.topology.one_rank()) return fail(Code::kUnavailable, "the engine has stopped: {}", reason);
   log_info("stopped");
   return {};
