@@ -1,7 +1,7 @@
 // An engine in process that runs the loads it is told on its standard input, one a line, for a comparison that asks
 // two sides in turn (bench/compare/). Between loads its threads sleep.
 //   load_server MODEL [THREADS, default 1]
-//   in:  REQUESTS PROMPT OUTPUT            out: prefill tokens/s, decode tokens/s
+//   in:  REQUESTS PROMPT OUTPUT            out: rates, prefill tokens/s, decode tokens/s
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -25,7 +25,7 @@ int serve(const std::string& model, int threads) {
   for (uint64_t seed = 1; std::scanf("%d %d %d", &requests, &prompt, &output) == 3; ++seed) {
     if (requests < 1 || prompt < 1 || output < 1) return 2;
     const Rates rates = measure(**engine, requests, prompt, output, seed);
-    fmt::print("{:.3f} {:.3f}\n", rates.prefill, rates.decode);
+    fmt::print("rates {:.3f} {:.3f}\n", rates.prefill, rates.decode);
     std::fflush(stdout);
   }
   return 0;
