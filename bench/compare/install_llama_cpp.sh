@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds llama.cpp's own llama-batched-bench, llama-server and llama-quantize for this machine's processor, out of the
-# source package of PyPI `llama-cpp-python` (VERSION=x.y.z chooses one), and prints the folder they are in. Nothing of
-# it enters the repository. Takes some minutes once; the folder stays for later runs.
-#   install_llama_cpp.sh [FOLDER, default ~/.cache/baton/compare/llama.cpp]
+# Builds llama.cpp for this machine's processor out of the source package of PyPI `llama-cpp-python` (VERSION=x.y.z chooses
+# one), and prints the folder with llama_side (llama_side.cc over llama.cpp's library) and, unless told --no-server, its
+# own llama-server. Nothing of it enters the repository. Takes some minutes once; the folder stays for later runs.
+#   install_llama_cpp.sh FOLDER [--no-server]
 set -euo pipefail
-folder=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/baton/compare/llama.cpp}
-programs=(llama-batched-bench llama-server llama-quantize)
+here=$(cd "$(dirname "$0")" && pwd)
+folder=${1:?install_llama_cpp.sh FOLDER [--no-server]}
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
 log=$folder/install.log
@@ -21,9 +21,20 @@ if [ ! -d "$folder/source" ]; then
   basename "$work"/llama_cpp_python-*.tar.gz .tar.gz > "$folder/version"
   mv "$work"/llama_cpp_python-*/vendor/llama.cpp "$folder/source"
 fi
-# Static, so that each program is one file; the processor's own instructions; no web page, no TLS.
-cmake -S "$folder/source" -B "$folder/build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
-  -DCMAKE_C_COMPILER=clang-19 -DCMAKE_CXX_COMPILER=clang++-19 -DBUILD_SHARED_LIBS=OFF -DGGML_NATIVE=ON -DLLAMA_BUILD_TESTS=OFF \
-  -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF >> "$log" 2>&1 || fail "configuring"
-ninja -C "$folder/build" "${programs[@]}" >> "$log" 2>&1 || fail "building"
-echo "$folder/build/bin"
+build=$folder/build
+if [ ! -f "$build/build.ninja" ]; then
+  # Static, so that each program is one file; the processor's own instructions; no web page, no TLS.
+  cmake -S "$folder/source" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=clang-19 \
+    -DCMAKE_CXX_COMPILER=clang++-19 -DBUILD_SHARED_LIBS=OFF -DGGML_NATIVE=ON -DLLAMA_BUILD_TESTS=OFF \
+    -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF >> "$log" 2>&1 || fail "configuring"
+fi
+ninja -C "$build" llama ggml >> "$log" 2>&1 || fail "building its library"
+side=$build/bin/llama_side
+if [ ! "$side" -nt "$here/llama_side.cc" ]; then
+  mkdir -p "$build/bin"
+  clang++-19 -O2 -std=c++20 -I"$folder/source/include" -I"$folder/source/ggml/include" "$here/llama_side.cc" \
+    "$build/src/libllama.a" "$build/ggml/src/libggml.a" "$build/ggml/src/libggml-cpu.a" "$build/ggml/src/libggml-base.a" \
+    -pthread -ldl -lm -o "$side" >> "$log" 2>&1 || fail "llama_side"
+fi
+[ "${2:-}" = --no-server ] || ninja -C "$build" llama-server >> "$log" 2>&1 || fail "building llama-server"
+echo "$build/bin"

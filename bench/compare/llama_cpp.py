@@ -23,10 +23,10 @@ MODELS = {f"SmolLM2-135M {form.upper()}": ("135m", form) for form in models.SMOL
     f"1.2B shape {form.upper()}": ("1b", form) for form in ("q4_0", "q8_0")}
 INTRODUCTION = """# Beside llama.cpp
 
-`bench/compare/llama_cpp.sh` made this page: it builds llama.cpp's own `llama-batched-bench` and `llama-server` from the
-source package of PyPI `llama-cpp-python` for the machine's processor, and measures both programs in turn on the same
-file: flash attention on, as many threads on both sides, KV in 16 bits. `llama-batched-bench` draws no tokens; Baton's
-figures contain scheduling, greedy choice and callbacks. *Served* is over HTTP: streamed completions of token ids from
+`bench/compare/llama_cpp.sh` made this page: it builds llama.cpp from the source package of PyPI `llama-cpp-python` for the
+machine's processor, and measures both engines in turn on the same file: flash attention on, as many threads on both sides
+(llama.cpp's in a thread pool that stays), KV in 16 bits, greedy. In process both get token ids; Baton's figures contain its
+scheduler and callbacks. *Served* is over HTTP beside llama.cpp's own `llama-server`: streamed completions of token ids from
 one client on the same machine. Tokens a second; the ratio is the median of the rounds' ratios, with the lowest and the
 highest. The machine is shared: ratios count, absolute figures move.
 """
@@ -35,7 +35,7 @@ highest. The machine is shared: ratios count, absolute figures move.
 def make_sides(arguments, served, path, threads):
     if not served:
         return (sides.LineSide([arguments.build / "bench/engine/load_server", path, str(threads)]),
-                sides.BatchedBench(arguments.llama / "llama-batched-bench", path, threads))
+                sides.LineSide([arguments.llama / "llama_side", path, str(threads)]))
     ports = http_load.free_port(), http_load.free_port()
     baton = [arguments.build / "src/apps/baton", "serve", path, "--port", ports[0], "--threads", threads,
              "--served-model-name", "m", "--max-model-len", 2048, "--kv-cache-memory-bytes", 1 << 30]
@@ -88,6 +88,7 @@ def main():
     parser.add_argument("--model", default="", help="only models whose name contains this")
     parser.add_argument("--load", default="", help="only loads whose name contains this")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--no-server", action="store_true", help="in process only")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--page", type=pathlib.Path, default=ROOT / "docs/perf/llama_cpp.md")
     arguments = parser.parse_args()
@@ -96,10 +97,10 @@ def main():
     for name, (size, form) in MODELS.items():
         if arguments.model not in name:
             continue
-        path = (models.smollm2(arguments.folder, arguments.smollm2, arguments.llama / "llama-quantize", form)
+        path = (models.smollm2(arguments.folder, arguments.smollm2, arguments.llama / "llama_side", form)
                 if size == "135m" else models.llama_1b(arguments.folder, form))
         for threads in arguments.threads:
-            for served in (False, True):
+            for served in (False,) if arguments.no_server else (False, True):
                 run(arguments, figures, name, str(path), threads, served)
                 tables.store(store, figures)
     arguments.page.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """The files that a comparison runs on, made once into a folder.
 
-SmolLM2-135M in each format comes from the Q4_1 file of tools/get_smollm2.sh by llama.cpp's own llama-quantize; its
+SmolLM2-135M in each format comes from the Q4_1 file of tools/get_smollm2.sh by llama.cpp's own quantiser; its
 embedding table, which is also the output matrix, stays Q8_0 as it is there (bf16: all bf16). The 1.2B shape is Llama 3.2
 1B's with the published file's tokens replaced by numbers: values are random, since speed does not depend on them."""
 import pathlib
@@ -14,17 +14,14 @@ SMOLLM2_FORMATS = ("q4_1", "q4_0", "q8_0", "bf16")
 SHAPE_1B = {"layers": 16, "hidden": 2048, "heads": 32, "kv_heads": 8, "feed_forward": 8192, "vocab": 128256}
 
 
-def smollm2(folder, published, quantize_program, form):
+def smollm2(folder, published, llama_side, form):
     """The GGUF file of SmolLM2-135M in `form`."""
     if form == "q4_1":
         return pathlib.Path(published)
     path = pathlib.Path(folder) / f"SmolLM2-135M-Instruct.{form}.gguf"
     if not path.exists():
-        table = "bf16" if form == "bf16" else "q8_0"
         unfinished = path.with_suffix(".part")
-        subprocess.run([quantize_program, "--allow-requantize", "--token-embedding-type", table, "--output-tensor-type",
-                        table, published, unfinished, form.upper()], check=True, stdout=subprocess.DEVNULL,
-                       stderr=subprocess.DEVNULL)
+        subprocess.run([llama_side, "--quantize", published, unfinished, form], check=True, stdout=subprocess.DEVNULL)
         unfinished.rename(path)
     return path
 

@@ -42,7 +42,7 @@ def make_sides(arguments, served, path, threads):
     ports = http_load.free_port(), http_load.free_port()
     baton = [arguments.build / "src/apps/baton", "serve", path, "--port", ports[0], "--threads", threads,
              "--served-model-name", "m", "--max-model-len", 2048, "--kv-cache-memory-bytes", 1 << 30]
-    vllm = [arguments.vllm / "bin/vllm", "serve", path, "--host", "127.0.0.1", "--port", ports[1], "--dtype", "bfloat16",
+    vllm = [arguments.vllm / "bin/python", "-m", "vllm.entrypoints.cli.main", "serve", path, "--host", "127.0.0.1", "--port", ports[1], "--dtype", "bfloat16",
             "--served-model-name", "m", "--max-model-len", 2048, "--max-num-seqs", 32, "--no-enable-prefix-caching",
             "--disable-log-stats", "--disable-uvicorn-access-log"]
     bind = "0" if threads == 1 else f"0-{threads - 1}"
