@@ -106,6 +106,8 @@ struct KvTransferConfig {
   std::string transport = "auto";    // auto | shm | tcp
   std::string secret;                // shared secret of the control channel; empty: none
   std::string tls_cert, tls_key, tls_ca;
+  std::vector<std::string> peers;  // baton_peers: addresses, networks, names that requests may have us connect to
+  bool allow_other_profile = false, allow_other_version = false;  // of the other side
   // kv_connector_extra_config.prefill and .decode: what is said of both sides' grids. Checked, not needed.
   wire::GridClaim prefill_claim, decode_claim;
 };

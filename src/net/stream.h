@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/clock.h"
@@ -69,6 +70,9 @@ struct ConnectOptions {
   int port = 0;
   Duration timeout = std::chrono::seconds(5);
   const TlsOptions* tls = nullptr;  // not null: TLS
+  // Not empty: only addresses that it allows are connected to. It is asked with `host` and each address it resolved to,
+  // as numbers, so that a name can't lead elsewhere between a check and its use. None allowed: kInvalidArgument.
+  std::function<bool(std::string_view host, std::string_view address)> allow = nullptr;
 };
 // Resolves, connects (all addresses in turn), sets TCP_NODELAY, shakes hands.
 Task<Result<std::unique_ptr<Stream>>> connect(ConnectOptions options);

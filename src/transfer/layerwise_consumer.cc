@@ -330,8 +330,7 @@ net::Task<Result<void>> LayerwiseConsumer::greet(transport::FrameChannel& channe
                       co_await channel.read({.start = kGreetTimeout, .body_bytes_max = wire::kFirstBodyBytesMax}));
   const auto* hello = std::get_if<wire::Hello>(&frame.message);
   if (hello == nullptr) co_return fail(Code::kFailedPrecondition, "the first message must be Hello");
-  const auto agreed =
-      wire::compare_identity(options_.identity, hello->identity, {.allow_other_profile = options_.allow_other_profile});
+  const auto agreed = wire::compare_identity(options_.identity, hello->identity, options_.allow);
   if (agreed && !(options_.identity.layout == hello->identity.layout)) {
     co_return fail(Code::kMismatch, "the KV of both engines must have one layout for a layerwise hand-off");
   }

@@ -273,7 +273,8 @@ net::Task<Result<wire::PushOpenReply>> LayerwiseProducer::open(Session& session)
   BATON_CO_TRY_ASSIGN(auto stream, co_await net::connect({.host = params.remote_host,
                                                           .port = params.remote_port,
                                                           .timeout = kConnectTimeout,
-                                                          .tls = options_.tls.enabled() ? &tls_ : nullptr}));
+                                                          .tls = options_.tls.enabled() ? &tls_ : nullptr,
+                                                          .allow = options_.peers.predicate()}));
   BATON_CO_TRY(co_await transport::authenticate_as_client(*stream, options_.secret, kConnectTimeout));
   session.channel = std::make_shared<transport::FrameChannel>(std::move(stream), 0);
   auto& channel = *session.channel;
@@ -285,8 +286,7 @@ net::Task<Result<wire::PushOpenReply>> LayerwiseProducer::open(Session& session)
     co_return fail(error != nullptr ? error->code : Code::kDataLoss, "decode engine at {}:{}: {}", params.remote_host,
                    params.remote_port, error != nullptr ? error->message : "no greeting");
   }
-  const auto agreed =
-      wire::compare_identity(options_.identity, hello->identity, {.allow_other_profile = options_.allow_other_profile});
+  const auto agreed = wire::compare_identity(options_.identity, hello->identity, options_.allow);
   if (agreed && !(options_.identity.layout == hello->identity.layout)) {
     co_return fail(Code::kMismatch, "the KV of both engines must have one layout for a layerwise hand-off");
   }

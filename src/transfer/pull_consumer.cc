@@ -126,7 +126,7 @@ PullConsumer::PullConsumer(PullConnectorOptions options, std::shared_ptr<const H
       arena_(arena),
       metrics_(options_.metrics),
       fsm_({.identity = options_.identity,
-            .allow_other_profile = options_.allow_other_profile,
+            .allow = options_.allow,
             .transport = options_.transport,
             .holdings = holdings_,
             .claim = options_.peer_claim,
@@ -359,7 +359,8 @@ net::Task<Result<void>> PullConsumer::serve_until_broken(ConnectionId id, std::s
   BATON_CO_TRY_ASSIGN(auto stream, co_await net::connect({.host = std::move(host),
                                                           .port = port,
                                                           .timeout = kConnectTimeout,
-                                                          .tls = options_.tls.enabled() ? &tls_ : nullptr}));
+                                                          .tls = options_.tls.enabled() ? &tls_ : nullptr,
+                                                          .allow = options_.peers.predicate()}));
   BATON_CO_TRY(co_await transport::authenticate_as_client(*stream, options_.secret, kConnectTimeout));
   const auto it = links_.find(id);
   if (it == links_.end()) co_return fail(Code::kCancelled, "no longer wanted");

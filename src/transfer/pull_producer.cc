@@ -69,7 +69,7 @@ class PullProducer final : public KvProducer {
         fsm_({.hello = std::move(hello),
               .holdings = holdings_,
               .claim = options_.peer_claim,
-              .allow_other_profile = options_.allow_other_profile,
+              .allow = options_.allow,
               .lease = options_.lease}),
         timer_(io_) {}
   ~PullProducer() override;
@@ -425,7 +425,7 @@ net::Task<void> PullProducer::serve(ConnectionId id, std::shared_ptr<PeerLink> l
     link->close();
   }
   links_.erase(id);
-  fsm_.on_closed(id);
+  fsm_.on_closed(id, now());
   act();
   if (stopping_ && links_.empty()) timer_.cancel();
 }

@@ -1,5 +1,6 @@
 #include "apps/serve/run_server.h"
 
+#include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
@@ -7,6 +8,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <csignal>
+#include <map>
 #include <thread>
 
 #include "apps/serve/handoff_host.h"
@@ -30,6 +32,33 @@ wire::NumericProfile numeric_profile(const ServeSetup& setup) {
   return {.isa = std::string(tensor::isa_name(setup.isa)),
           .kernel_revision = kKernelRevision,
           .onednn_version = setup.allow_onednn ? kernels::onednn_version() : ""};
+}
+
+// The formats of the weights, those of most bytes first: "q4_1, q6_k, f32".
+std::string quantisation_of(const weights::Checkpoint& checkpoint) {
+  std::map<std::string_view, int64_t> bytes;
+  for (const auto& [name, tensor] : checkpoint.tensors()) bytes[tensor::dtype_name(tensor.dtype)] += tensor.bytes;
+  std::vector<std::pair<int64_t, std::string_view>> order;
+  for (const auto& [format, size] : bytes) order.emplace_back(-size, format);
+  std::ranges::sort(order);
+  std::string text;
+  for (const auto& [size, format] : order) text += (text.empty() ? "" : ", ") + std::string(format);
+  const auto method = checkpoint.config().find("quantization_config");
+  if (method == checkpoint.config().end()) return text;
+  const auto dumped = method->dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  return fmt::format("{}, quantization_config {:016x}", text, xxh3_64(std::as_bytes(std::span(dumped))));
+}
+
+std::string model_config_of(const weights::Checkpoint& checkpoint) {
+  const auto& config = checkpoint.config();
+  std::string architecture = "a model";
+  if (const auto names = config.find("architectures"); names != config.end() && names->is_array() && !names->empty()) {
+    if (names->front().is_string()) architecture = names->front().get<std::string>();
+  } else if (const auto name = config.find("general.architecture"); name != config.end() && name->is_string()) {
+    architecture = name->get<std::string>();
+  }
+  const auto dumped = config.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  return fmt::format("{} {:016x}", architecture.substr(0, 200), xxh3_64(std::as_bytes(std::span(dumped))));
 }
 
 std::string tokenizer_hash(const text::Tokenizer& tokenizer) {
@@ -152,11 +181,14 @@ Result<void> run_server(ServeSetup setup) {
                         .metrics = metrics,
                         .make_kv_host = {}};
   if (setup.engine.kv_transfer.role != engine::KvRole::kNone) {
-    sources.make_kv_host = [&, hash = tokenizer_hash(*files.tokenizer)](const engine::EngineConfig& config,
-                                                                        MetricRegistry& registry) {
+    sources.make_kv_host = [&, hash = tokenizer_hash(*files.tokenizer), model_config = model_config_of(*checkpoint),
+                            quantisation = quantisation_of(*checkpoint)](const engine::EngineConfig& config,
+                                                                         MetricRegistry& registry) {
       return handoff_host_factory({.config = config.kv_transfer,
                                    .profile = numeric_profile(setup),
                                    .tokenizer_hash = hash,
+                                   .model_config = model_config,
+                                   .quantisation = quantisation,
                                    .metrics = &registry});
     };
   }

@@ -1,9 +1,11 @@
 #include "apps/serve/serve_setup.h"
 
+#include <algorithm>
 #include <random>
 
 #include "apps/args/arg_values.h"
 #include "apps/serve/scheduler_switches.h"
+#include "transfer/peer_filter.h"
 
 namespace baton::apps {
 namespace {
@@ -76,6 +78,30 @@ Result<std::string> text_member(const json& object, const char* key) {
   if (it->is_string()) return it->get<std::string>();
   if (it->is_number()) return it->dump();
   return fail(Code::kInvalidArgument, "--kv-transfer-config {}: {} is not a text", key, it->dump());
+}
+
+Result<bool> switch_member(const json& object, const char* key) {
+  const auto it = object.find(key);
+  if (it == object.end() || it->is_null()) return false;
+  if (it->is_boolean()) return it->get<bool>();
+  return fail(Code::kInvalidArgument, "--kv-transfer-config {}: {} is neither true nor false", key, it->dump());
+}
+
+// Checked here, so that a wrong entry is known before the weights are read.
+Result<std::vector<std::string>> peers_of(const json& extra) {
+  std::vector<std::string> peers;
+  const auto it = extra.find("baton_peers");
+  if (it == extra.end() || it->is_null()) return peers;
+  if (!it->is_array() || it->empty() || !std::ranges::all_of(*it, [](const json& one) { return one.is_string(); })) {
+    return fail(Code::kInvalidArgument,
+                "--kv-transfer-config baton_peers: {}: a list of addresses, networks or host names is needed",
+                it->dump());
+  }
+  peers = it->get<std::vector<std::string>>();
+  if (auto good = transfer::PeerFilter::parse(peers); !good) {
+    return fail(good.error().with_context("--kv-transfer-config"));
+  }
+  return peers;
 }
 
 Result<wire::GridClaim> claim_of(const json& extra, const char* side) {
@@ -153,6 +179,9 @@ Result<engine::KvTransferConfig> kv_transfer_of(const json& value, const Topolog
   BATON_TRY_ASSIGN(config.tls_cert, text_member(extra, "baton_tls_cert"));
   BATON_TRY_ASSIGN(config.tls_key, text_member(extra, "baton_tls_key"));
   BATON_TRY_ASSIGN(config.tls_ca, text_member(extra, "baton_tls_ca"));
+  BATON_TRY_ASSIGN(config.peers, peers_of(extra));
+  BATON_TRY_ASSIGN(config.allow_other_profile, switch_member(extra, "baton_allow_other_profile"));
+  BATON_TRY_ASSIGN(config.allow_other_version, switch_member(extra, "baton_allow_other_version"));
   return config;
 }
 
