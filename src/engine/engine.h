@@ -50,6 +50,7 @@ struct EngineRequest {
   int prompt_index = 0;  // of several prompts in one call: part of the noise key
   int choice_index = 0;  // of n: part of the noise key
   int priority = 0;      // lower first, with the priority policy
+  std::string client;    // who asks: clients take turns in the queue, and none may fill it. Empty: one like any other
   std::string cache_salt;
   std::optional<int> data_parallel_rank;  // of several replicas, the one that must take it
   std::optional<wire::KvTransferParams> kv_transfer;
@@ -129,6 +130,7 @@ struct EngineConfig {
   int long_prefill_token_threshold = 0;  // 0: none; else the largest prompt chunk of a step
   int max_logprobs = 20;                 // the most logprobs or prompt_logprobs a request may ask for; -1: no bound
   int max_waiting_requests = 4096;       // admission bound: beyond it submit fails with kResourceExhausted
+  double max_queue_s = 0;                // one that has not started by then ends with kUnavailable; 0: no bound
   std::string hash_seed;                 // PYTHONHASHSEED: root of the prefix hash chain
   uint64_t seed = 0;
   std::vector<TokenId> eos_token_ids;

@@ -75,6 +75,7 @@ std::unique_ptr<Sequence> EngineCore::make_sequence(Submission& submission, Sequ
   auto sequence = std::make_unique<Sequence>(Sequence{
       .id = id,
       .priority = request.priority,
+      .client = request.client,
       .tokens = request.prompt_ids,
       .prompt_count = static_cast<int64_t>(request.prompt_ids.size()),
       .given_count = static_cast<int64_t>(request.prompt_ids.size() + request.output_ids.size()),
@@ -105,6 +106,7 @@ std::unique_ptr<Sequence> EngineCore::make_sequence(Submission& submission, Sequ
     }
   }
   record = {.id = std::move(request.id),
+            .client = std::move(request.client),
             .on_output = std::move(submission.on_output),
             .times = {.arrival = submission.arrival},
             .seed_drawn = submission.seed_drawn,
@@ -135,6 +137,7 @@ Result<bool> EngineCore::step() {
   if (failure_) return fail(*failure_);
   BATON_TRY(parts_.executor->health());
   poll_handoff();
+  end_overdue();
   auto plan = scheduler_.schedule();
   for (const auto id : plan.leaving) end_early(id, FinishReason::kRecomputed, std::nullopt);
   start_transfers(plan);
@@ -217,7 +220,7 @@ Result<void> EngineCore::begin(StepPlan plan) {
     auto& times = record.times;
     if (times.scheduled) continue;
     times.scheduled = started;
-    hooks_.on_leave_queue();
+    hooks_.on_leave_queue(record.client);
   }
   BATON_TRY(parts_.executor->begin(plan));
   under_way_.push_back(std::move(plan));
@@ -292,6 +295,27 @@ void EngineCore::unstick() {
   end_early(*id, FinishReason::kError, Status(Code::kInternal, "the request can't be scheduled"));
 }
 
+// Those that have waited for too long without a start, and fetch nothing either, are better asked for elsewhere.
+void EngineCore::end_overdue() {
+  constexpr auto kEvery = std::chrono::milliseconds(100);
+  const auto now = clock_.now();
+  if (config_.max_queue_s <= 0 || now - overdue_looked_at_ < kEvery) return;
+  overdue_looked_at_ = now;
+  std::vector<SequenceId> overdue;
+  for (const auto& [id, record] : records_) {
+    if (record.times.scheduled || seconds_between(record.times.arrival, now) < config_.max_queue_s) continue;
+    const auto* sequence = scheduler_.find(id);
+    if (sequence->stage == SequenceStage::kWaiting && sequence->blocks.table.empty()) overdue.push_back(id);
+  }
+  for (const auto id : overdue) {
+    end_early(
+        id, FinishReason::kError,
+        Status(Code::kUnavailable, fmt::format("the request has waited for {} s (--max-queue-seconds) and has not "
+                                               "started: try again later",
+                                               config_.max_queue_s)));
+  }
+}
+
 RequestOutput EngineCore::make_output(Record& record, Sequence& sequence) {
   RequestOutput output;
   output.id = record.id;
@@ -330,7 +354,7 @@ void EngineCore::deliver_last(SequenceId id, const Sequence& sequence, RequestOu
        .computed_prompt_tokens = sequence.given_count - sequence.cached_tokens - sequence.external_tokens,
        .max_tokens = record.max_tokens,
        .reason = *output.finish});
-  if (!record.times.scheduled) hooks_.on_leave_queue();
+  if (!record.times.scheduled) hooks_.on_leave_queue(record.client);
   hooks_.on_end(record.id);
   record.on_output(std::move(output));
 }

@@ -8,6 +8,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <csignal>
+#include <cstdlib>
 #include <map>
 #include <thread>
 
@@ -96,22 +97,24 @@ net::Task<void> log_throughput(const engine::Engine& engine) {
   }
 }
 
-// First signal: stop accepting, let what runs go on for the time given, then stop. Second: stop at once.
+// First signal: stop accepting, let what runs go on for the time given, and what is offered to decode engines be
+// fetched, then stop. Second: stop at once, whatever any thread is doing.
 net::Task<void> wait_for_shutdown(asio::signal_set& signals, server::OpenAiServer& server, engine::Engine& engine,
                                   Duration grace, asio::io_context& context) {
   const int first = co_await signals.async_wait(asio::use_awaitable);
   log_info("signal={} action=stopping in_flight={}", first, server.requests_in_flight());
   server.stop_accepting();
-  signals.async_wait([&context](const boost::system::error_code& error, int) {
-    if (!error) context.stop();
-  });
+  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { std::_Exit(0); });
   asio::steady_timer timer(context);
   const SteadyClock clock;
-  const TimePoint deadline = clock.now() + grace;
-  while (server.requests_in_flight() > 0 && clock.now() < deadline) {
+  const TimePoint began = clock.now(), deadline = began + grace;
+  const auto busy = [&] { return server.requests_in_flight() > 0 || engine.stats().offers_held > 0; };
+  while (busy() && clock.now() < deadline) {
     timer.expires_after(std::chrono::milliseconds(20));
     co_await timer.async_wait(asio::use_awaitable);
   }
+  log_info("drained in_flight={} offers_held={} seconds={:.3f}", server.requests_in_flight(),
+           engine.stats().offers_held, seconds_between(began, clock.now()));
   // Whatever still runs ends as aborted; its connection gets a moment to say so.
   engine.abort_all();
   const TimePoint last = clock.now() + std::chrono::seconds(2);

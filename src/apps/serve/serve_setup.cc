@@ -243,6 +243,10 @@ Result<engine::EngineConfig> engine_config_of(const ParsedArgs& parsed, const Re
   BATON_TRY_ASSIGN(config.long_prefill_token_threshold,
                    checked_int(parsed, "long-prefill-token-threshold", 0, 0, INT32_MAX));
   BATON_TRY_ASSIGN(config.max_waiting_requests, checked_int(parsed, "max-waiting-requests", 4096, 1, 1 << 20));
+  config.max_queue_s = float_or(parsed, "max-queue-seconds", 3600);
+  if (!(config.max_queue_s >= 0 && config.max_queue_s <= 1e9)) {
+    return fail(Code::kInvalidArgument, "argument --max-queue-seconds: {} is not from 0 to 1e9", config.max_queue_s);
+  }
   config.hash_seed = environment("PYTHONHASHSEED");
   if (parsed.has("seed")) config.seed = static_cast<uint64_t>(*parse_plain_int(parsed.value("seed")));
   if (parsed.has("kv-transfer-config")) {
@@ -277,6 +281,13 @@ Result<net::HttpServerOptions> http_options_of(const ParsedArgs& parsed, bool as
   BATON_TRY_ASSIGN(http.max_header_bytes, checked_int(parsed, "h11-max-incomplete-event-size", 65536, 1024, 1 << 28));
   BATON_TRY_ASSIGN(http.max_header_count, checked_int(parsed, "h11-max-header-count", 256, 8, 65536));
   http.max_body_bytes = static_cast<size_t>(human_or(parsed, "max-request-bytes", int64_t{512} << 20));
+  const int64_t buffered =
+      human_or(parsed, "max-buffered-request-bytes", static_cast<int64_t>(http.max_body_bytes) * 4);
+  if (buffered < static_cast<int64_t>(http.max_body_bytes)) {
+    return fail(Code::kInvalidArgument, "argument --max-buffered-request-bytes: {} is less than one request's {}",
+                buffered, http.max_body_bytes);
+  }
+  http.max_buffered_body_bytes = static_cast<size_t>(buffered);
   BATON_TRY_ASSIGN(http.max_connections, checked_int(parsed, "max-connections", 8192, 1, 1 << 20));
   return http;
 }
