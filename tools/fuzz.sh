@@ -18,7 +18,7 @@ if ! grep -q http_request_fuzz <<<"${targets[*]}"; then
   echo "Without http_request_fuzz: its judge is not installed (apt-get install libhttp-parser-dev)." >&2
 fi
 if [ $# -gt 1 ]; then targets=("${@:2}"); fi
-tools/build.sh fuzz "${targets[@]}" wire_fuzz_seeds weights_fuzz_seeds
+tools/build.sh fuzz "${targets[@]}" wire_fuzz_seeds weights_fuzz_seeds member_fuzz_seeds meeting_fuzz_seeds
 mkdir -p "$build/corpus" "$build/findings" "$build/logs"
 rm -rf "$build/seeds"
 python3 tools/fuzz_seeds.py "$build" "$build/seeds"

@@ -2,7 +2,7 @@
 """tools/fuzz_seeds.py BUILD FOLDER: writes a seed corpus and a dictionary for each fuzz target from the repository.
 
 FOLDER/<target>/* are whole inputs, FOLDER/<target>.dict the words of the format where it has some. BUILD is the build
-folder of the fuzz preset: weights_fuzz_seeds and wire_fuzz_seeds write the binary formats.
+folder of the fuzz preset: its *_fuzz_seeds write the binary formats.
 """
 import copy
 import hashlib
@@ -217,7 +217,8 @@ def main():
     for make in (tokenizer_json, gguf_tokenizer, tiktoken, sentencepiece, http, sse, chat_template, chat_format,
                  output_parser, ordered_json, safetensors):
         make(folder)
-    subprocess.run([build / "src/wire/wire_fuzz_seeds", folder / "wire_fuzz"], check=True)
+    for room, target in (("wire", "wire_fuzz"), ("engine", "member_fuzz"), ("parallel", "meeting_fuzz")):
+        subprocess.run([build / f"src/{room}/{target}_seeds", folder / target], check=True)
     subprocess.run([build / "src/weights/weights_fuzz_seeds", folder], check=True)
     for name in ("gguf", "safetensors"):
         target = folder / f"{name}_fuzz"

@@ -126,7 +126,7 @@ EngineStats DataParallelEngine::stats() const {
           &EngineStats::kv_blocks_used, &EngineStats::state_slots_total, &EngineStats::state_slots_held,
           &EngineStats::state_snapshots, &EngineStats::prefix_queries, &EngineStats::prefix_hits,
           &EngineStats::preemptions, &EngineStats::last_token_mismatches, &EngineStats::transfer_failures,
-          &EngineStats::offers_held}) {
+          &EngineStats::group_busy, &EngineStats::offers_held}) {
       sum.*member += one.*member;
     }
   }

@@ -149,6 +149,7 @@ struct EngineStats {
   int64_t recomputed = 0;             // ended with kRecomputed
   int64_t last_token_mismatches = 0;  // D's first token against P's last_token_id
   int64_t transfer_failures = 0;
+  int64_t group_busy = 0;   // replicas here whose expert-parallel group has work, be it elsewhere
   int64_t offers_held = 0;  // requests whose KV P keeps for a D
 };
 

@@ -160,6 +160,10 @@ void EngineCore::leave(const std::string& reason) {
   parts_.executor->leave(reason);
 }
 
+void EngineCore::leave_group() {
+  if (parts_.replicas) parts_.replicas->leave("the engine of this replica has ended");
+}
+
 void EngineCore::poll_handoff() {
   for (auto& loaded : handoff_.poll()) take_loaded(std::move(loaded));
 }
@@ -214,8 +218,8 @@ Result<void> EngineCore::begin(StepPlan plan) {
   for (const auto& step : plan.sequences) {
     auto& record = records_.at(step.sequence);
     if (auto& sequence = *scheduler_.find(step.sequence); sequence.pushes) {
-      handoff_.push(record.id, *record.transfer, sequence,
-                    step.first_position + static_cast<int64_t>(step.tokens.size()));
+      plan.pushes |= handoff_.push(plan.number, record.id, *record.transfer, sequence,
+                                   step.first_position + static_cast<int64_t>(step.tokens.size()));
     }
     auto& times = record.times;
     if (times.scheduled) continue;
@@ -375,6 +379,7 @@ EngineStats EngineCore::stats() const {
           .recomputed = counters.recomputed,
           .last_token_mismatches = mismatches_,
           .transfer_failures = transfer_failures_,
+          .group_busy = parts_.replicas && !parts_.replicas->resting() ? 1 : 0,
           .offers_held = handoff_.offers_held()};
 }
 

@@ -73,6 +73,8 @@ class EngineCore {
   Result<bool> step();
   // Before the end of an engine that has failed: tells other processes why.
   void leave(const std::string& reason);
+  // The engine's thread ends in order: replicas that step together can't wait for this one any more.
+  void leave_group();
 
   bool has_requests() const { return !records_.empty(); }
   bool handoff_pending() const { return handoff_.pending(); }

@@ -18,6 +18,7 @@ constexpr auto kPoll = std::chrono::milliseconds(20);
 void EngineImpl::run() {
   try {
     loop();
+    core_->leave_group();
   } catch (const std::exception& error) {
     die(error.what());
   } catch (...) {
@@ -68,7 +69,12 @@ void EngineImpl::publish() {
 
 // Every request, running or still in the queue, hears of it.
 void EngineImpl::die(const std::string& reason) {
-  log_error("engine_died reason={:?}", reason);
+  // Replicas that are stopped together see each other go.
+  if (inbox_.closed()) {
+    log_info("engine_stopped reason={:?}", reason);
+  } else {
+    log_error("engine_died reason={:?}", reason);
+  }
   {
     std::lock_guard lock(door_);
     dead_ = true;

@@ -1,5 +1,6 @@
 #include "engine/handoff.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -34,24 +35,32 @@ wire::KvTransferParams Handoff::offer(const std::string& client_id, SequenceId s
                            .state_slot = slot_number(save.state_slot)});
 }
 
-void Handoff::push(const std::string& client_id, const wire::KvTransferParams& params, Sequence& sequence,
-                   int64_t computed) {
+bool Handoff::push(uint64_t step, const std::string& client_id, const wire::KvTransferParams& params,
+                   Sequence& sequence, int64_t computed) {
   const int64_t given = sequence.given_count;
-  const int64_t done = computed >= given ? blocks_.blocks_for(given) : computed / blocks_.block_size();
-  if (done <= sequence.pushed_blocks) return;
+  const int64_t begin = sequence.pushed_tokens, end = std::min(computed, given);
+  if (end <= begin) return false;
+  while (sequence.push_id == 0) sequence.push_id = push_ids_.next();
+  sequence.pushed_tokens = end;
   const auto& table = sequence.blocks.table;
-  std::vector<BlockId> blocks(table.begin() + sequence.pushed_blocks, table.begin() + done);
+  std::vector<BlockId> blocks(table.begin() + begin / blocks_.block_size(), table.begin() + blocks_.blocks_for(end));
   const auto ticket = fmt::format("push {}", next_ticket_++);
   blocks_.hold_blocks(blocks);
   pinned_.emplace(ticket, blocks);
-  producer_->plan_push({.request_id = transfer_id(client_id, sequence.id),
-                        .params = params,
+  producer_->plan_push({.step = step,
+                        .request_id = transfer_id(client_id, sequence.id),
+                        .push_id = sequence.push_id,
+                        .host = params.remote_host,
+                        .port = params.remote_port,
+                        .grant_id = params.baton_offer_id,
                         .token_count = given,
                         .prompt = wire::prompt_digest(std::span(sequence.tokens).first(static_cast<size_t>(given))),
                         .has_state = states_.slot_count() > 0,
-                        .first_block = std::exchange(sequence.pushed_blocks, done),
+                        .begin_token = begin,
+                        .end_token = end,
                         .blocks = std::move(blocks),
                         .ticket = ticket});
+  return true;
 }
 
 void Handoff::abandon_push(const std::string& client_id, SequenceId sequence) {

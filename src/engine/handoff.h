@@ -15,6 +15,7 @@
 #include "engine/kv_host.h"
 #include "engine/scheduler/sequence.h"
 #include "engine/scheduler/step_plan.h"
+#include "engine/seed_source.h"
 #include "kv/block_manager.h"
 #include "kv/state_pool.h"
 
@@ -29,8 +30,10 @@ class Handoff {
   bool can_pull() const { return consumer_ != nullptr; }
   bool can_push() const { return producer_ != nullptr && producer_->pushes(); }
 
-  // What the step at hand completes of a prompt that is pushed; the blocks are held until they have been sent.
-  void push(const std::string& client_id, const wire::KvTransferParams& params, Sequence& sequence, int64_t computed);
+  // What a step, by its number, computes of a prompt that is pushed: after it the first `computed` tokens are there.
+  // The blocks are held until they have been sent. False: nothing that is not pushed already.
+  bool push(uint64_t step, const std::string& client_id, const wire::KvTransferParams& params, Sequence& sequence,
+            int64_t computed);
   // A pushed prompt will not be finished.
   void abandon_push(const std::string& client_id, SequenceId sequence);
 
@@ -74,6 +77,7 @@ class Handoff {
   kv::StatePool& states_;
   std::unordered_map<std::string, std::vector<BlockId>> pinned_;  // by ticket: parts of prompts that are being pushed
   uint64_t next_ticket_ = 1;
+  SeedSource push_ids_{0};
   std::unordered_map<std::string, Offered> offers_;           // by transfer id
   std::unordered_map<std::string, Loading> loads_;            // by transfer id
   std::unordered_map<SequenceId, std::string> transfer_of_;   // of loads

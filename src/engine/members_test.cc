@@ -7,6 +7,7 @@
 #include "base/byte_codec.h"
 #include "engine/ranks/lockstep.h"
 #include "engine/ranks/member.h"
+#include "engine/ranks/member_messages.h"
 #include "engine/ranks/member_offers.h"
 #include "engine/ranks/step_codec.h"
 #include "engine/testing/harness.h"
@@ -269,6 +270,16 @@ TEST(ReplicaGroupTest, ALostOneIsNamedByAllOthers) {
   }
 }
 
+// A replica whose thread has ended takes part in no exchange: the others must hear of it then, not when it is
+// destroyed.
+TEST(ReplicaGroupTest, AStoppedOneHasLeftBeforeItIsDestroyed) {
+  Replicas replicas(2, small_model());
+  replicas[0].engine().drain(Duration(0));
+  if (replicas[1].submit(make_request("r", random_prompt(1, 4)))) (void)replicas[1].wait("r");
+  EXPECT_NE(replicas[1].engine().health_reason().find("has ended"), std::string::npos)
+      << replicas[1].engine().health_reason();
+}
+
 // Whatever bytes come, a step is refused or keeps to its limits; a step that goes round is the same.
 TEST(StepCodec, RefusesWhatLeavesTheCache) {
   const StepLimits limits{.max_rows = 8,
@@ -339,6 +350,95 @@ TEST(OfferCodec, GoesRound) {
   EXPECT_EQ(back->state_slot, offer.state_slot);
   EXPECT_EQ(encode_offer(*back), bytes);
   for (size_t i = 0; i < bytes.size(); ++i) EXPECT_FALSE(decode_offer(std::span(bytes).first(i)).has_value());
+}
+
+transfer::PushStep a_push() {
+  return {.step = 4,
+          .request_id = "a-1",
+          .push_id = 6,
+          .host = "10.0.0.2",
+          .port = 30000,
+          .grant_id = 8,
+          .token_count = 40,
+          .prompt = {7, 8},
+          .has_state = true,
+          .begin_token = 10,
+          .end_token = 33,
+          .blocks = {BlockId(3), BlockId(1), BlockId(2)},
+          .ticket = "push 1"};
+}
+
+TEST(PushCodec, GoesRound) {
+  const auto step = a_push();
+  const auto bytes = encode_push(step);
+  const auto back = decode_push(bytes);
+  ASSERT_TRUE(back.has_value());
+  EXPECT_EQ(back->blocks, step.blocks);
+  EXPECT_EQ(back->prompt, step.prompt);
+  EXPECT_EQ(back->ticket, step.ticket);
+  EXPECT_EQ(encode_push(*back), bytes);
+  for (size_t i = 0; i < bytes.size(); ++i) EXPECT_FALSE(decode_push(std::span(bytes).first(i)).has_value());
+}
+
+// Keeps what it is told, and lets go of what the test says.
+struct PushTwin final : transfer::KvProducer {
+  std::vector<transfer::PushStep> planned;
+  std::vector<std::string> released, revoked;
+  bool pushes() const override { return true; }
+  void plan_push(transfer::PushStep step) override { planned.push_back(std::move(step)); }
+  wire::KvTransferParams offer(transfer::Offer) override { return {}; }
+  std::vector<std::string> poll_released() override { return std::exchange(released, {}); }
+  void revoke(const std::string& id) override { revoked.push_back(id); }
+};
+
+TEST(MemberPushes, BlocksAreFreeOnceEveryProcessHasSentThem) {
+  const auto meshes = parallel::make_memory_meshes(2);
+  PushTwin first, second;
+  LeaderProducer leader(*meshes[0], first);
+  MemberOffers member(*meshes[1], &second);
+  const MemberOffers::Limits limits{.blocks = 9, .slots = 1, .block_tokens = 16, .max_model_len = 64};
+  const auto told = [&] { return *meshes[1]->receive(0, tag(MemberTag::kControl), std::chrono::seconds(5)); };
+  ASSERT_TRUE(leader.pushes());
+  leader.plan_push(a_push());
+  auto message = told();
+  EXPECT_EQ(message.span()[0], static_cast<std::byte>(MemberCommand::kPush));
+  ASSERT_TRUE(member.push(message.span().subspan(1), limits));
+  ASSERT_EQ(first.planned.size(), 1u);
+  ASSERT_EQ(second.planned.size(), 1u);
+  EXPECT_EQ(second.planned[0].push_id, 6u);
+  EXPECT_EQ(second.planned[0].blocks, first.planned[0].blocks);
+  EXPECT_TRUE(member.pending());
+  first.released = {"push 1"};
+  EXPECT_TRUE(leader.poll_released().empty());
+  second.released = {"push 1"};
+  ASSERT_TRUE(member.report_released());
+  EXPECT_FALSE(member.pending());
+  EXPECT_EQ(leader.poll_released(), std::vector<std::string>{"push 1"});
+  // It is given up before anything was offered.
+  leader.revoke("a-1");
+  message = told();
+  ASSERT_TRUE(member.revoke(message.span().subspan(1)));
+  EXPECT_EQ(second.revoked, std::vector<std::string>{"a-1"});
+}
+
+TEST(MemberPushes, WhatLeavesTheCacheIsRefused) {
+  const auto meshes = parallel::make_memory_meshes(2);
+  PushTwin producer;
+  MemberOffers member(*meshes[1], &producer);
+  const auto refused = [&](auto change) {
+    auto step = a_push();
+    change(step);
+    return !member.push(encode_push(step), {.blocks = 9, .slots = 1, .block_tokens = 16, .max_model_len = 64});
+  };
+  EXPECT_TRUE(refused([](auto& step) { step.blocks[1] = BlockId(9); }));
+  EXPECT_TRUE(refused([](auto& step) { step.blocks[1] = BlockId(-1); }));
+  EXPECT_TRUE(refused([](auto& step) { step.blocks.pop_back(); }));
+  EXPECT_TRUE(refused([](auto& step) { step.begin_token = -1; }));
+  EXPECT_TRUE(refused([](auto& step) { step.begin_token = 33; }));
+  EXPECT_TRUE(refused([](auto& step) { step.end_token = 41; }));
+  EXPECT_TRUE(refused([](auto& step) { step.token_count = 65; }));
+  EXPECT_TRUE(refused([](auto& step) { step.push_id = 0; }));
+  EXPECT_TRUE(producer.planned.empty());
 }
 
 }  // namespace

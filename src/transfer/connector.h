@@ -33,14 +33,20 @@ struct Offer {
 
 // What a step is about to compute of a prompt that is pushed while it is computed.
 struct PushStep {
+  uint64_t step = 0;  // its number
   std::string request_id;
-  wire::KvTransferParams params;  // of D: where, and its grant
-  int64_t token_count = 0;        // of the whole prompt
-  wire::PromptDigest prompt{};    // of these tokens
-  bool has_state = false;         // there will be recurrent state to push, with the offer
-  // Those whose tokens are all there after the step, from index first_block on. They stand still until poll_released
-  // names the ticket.
-  int64_t first_block = 0;
+  uint64_t push_id = 0;  // drawn once for the request, never 0: the same in all processes of the engine
+  // Of D: where it listens, and its grant.
+  std::string host;
+  int port = 0;
+  uint64_t grant_id = 0;
+  int64_t token_count = 0;      // of the whole prompt
+  wire::PromptDigest prompt{};  // of these tokens
+  bool has_state = false;       // there will be recurrent state to push, with the offer
+  // After the step the first end_token tokens are there; from begin_token on they were not when the step before was
+  // planned. What is complete in these blocks, of all from the one that holds begin_token, stands still until
+  // poll_released names the ticket.
+  int64_t begin_token = 0, end_token = 0;
   std::vector<BlockId> blocks;
   std::string ticket;
 };
@@ -53,9 +59,9 @@ class KvProducer {
   virtual bool pushes() const { return false; }
   // Before a step, for each sequence of it that is pushed.
   virtual void plan_push(PushStep) {}
-  // In a step, from the thread that computes: the first `count` cache entries of the step's rows are in memory. After
-  // the step it is called once more, with all.
-  virtual void entries_ready(int /*count*/) {}
+  // In a step that has such sequences, from the thread of each rank of this process: the first `count` of the rank's
+  // cache entries of the step's rows are in memory. After the step it is called once more, with all.
+  virtual void entries_ready(int /*rank*/, uint64_t /*step*/, int /*count*/) {}
   // Seals the blocks and holds them under a lease. The engine must keep them untouched until poll_released names the
   // request.
   virtual wire::KvTransferParams offer(Offer offer) = 0;

@@ -12,19 +12,17 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "transfer/consumer_fsm.h"
+#include "transfer/handoff_port.h"
 #include "transfer/peer_link.h"
 #include "transfer/pull_options.h"
 #include "transfer/rank_seals.h"
 #include "transport/shm/peer_arena.h"
 #include "transport/shm/shm_mover.h"
-#include "transport/tcp/auth.h"
 
 namespace baton::transfer {
 namespace {
 
 namespace asio = boost::asio;
-using std::chrono::seconds;
-constexpr Duration kConnectTimeout = seconds(5);
 constexpr Duration kQuietTimeout = std::chrono::hours(24);  // the state machine knows when silence is wrong
 constexpr Duration kShutdownGrace = std::chrono::milliseconds(500);
 
@@ -356,12 +354,8 @@ net::Task<void> PullConsumer::serve(ConnectionId id, std::string host, int port)
 }
 
 net::Task<Result<void>> PullConsumer::serve_until_broken(ConnectionId id, std::string host, int port) {
-  BATON_CO_TRY_ASSIGN(auto stream, co_await net::connect({.host = std::move(host),
-                                                          .port = port,
-                                                          .timeout = kConnectTimeout,
-                                                          .tls = options_.tls.enabled() ? &tls_ : nullptr,
-                                                          .allow = options_.peers.predicate()}));
-  BATON_CO_TRY(co_await transport::authenticate_as_client(*stream, options_.secret, kConnectTimeout));
+  BATON_CO_TRY_ASSIGN(
+      auto stream, co_await connect_to_port(options_, options_.tls.enabled() ? &tls_ : nullptr, std::move(host), port));
   const auto it = links_.find(id);
   if (it == links_.end()) co_return fail(Code::kCancelled, "no longer wanted");
   const auto link = std::make_shared<PeerLink>(std::move(stream), /*payload_bytes_max=*/1u << 20);
@@ -385,23 +379,7 @@ net::Task<Result<void>> PullConsumer::serve_until_broken(ConnectionId id, std::s
 }  // namespace
 
 Result<std::unique_ptr<KvConsumer>> make_kv_consumer(PullConnectorOptions options, std::span<std::byte> arena) {
-  BATON_TRY_ASSIGN(auto holdings, complete_options(options));
-  if (std::ssize(arena) < holdings->arenas.data_bytes()) {
-    return fail(Code::kInvalidArgument,
-                "hand-off: a KV arena of {} bytes is too small for {} blocks and {} slots of {} "
-                "ranks",
-                arena.size(), holdings->block_count, holdings->slot_count, holdings->rank_count());
-  }
-  if (options.grid.processes != 1) {
-    return fail(Code::kUnimplemented,
-                "hand-off: a decode engine over {} processes: give each of its replicas one process (--nnodes 1)",
-                options.grid.processes);
-  }
-  const ReshardPlan itself(holdings, holdings, 0);
-  const ReshardPlan* const plans[] = {&itself};
-  if (const auto missing = ReshardPlan::missing(plans)) {
-    return fail(Code::kInvalidArgument, "hand-off: {} of ours", *missing);
-  }
+  BATON_TRY_ASSIGN(auto holdings, complete_consumer_options(options, arena));
   auto consumer = std::make_unique<PullConsumer>(std::move(options), std::move(holdings), arena);
   consumer->run();
   return consumer;

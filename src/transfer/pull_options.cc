@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "transfer/reshard_plan.h"
+
 namespace baton::transfer {
 
 uint64_t random_id() {
@@ -54,6 +56,27 @@ Result<std::shared_ptr<const Holdings>> complete_options(PullConnectorOptions& o
   if (options.ranks.size() == 1) options.layout = options.ranks[0].layout;
   if (options.advertised_host.empty()) options.advertised_host = options.host;
   return std::make_shared<const Holdings>(std::move(holdings));
+}
+
+Result<std::shared_ptr<const Holdings>> complete_consumer_options(PullConnectorOptions& options,
+                                                                  std::span<const std::byte> arena) {
+  BATON_TRY_ASSIGN(auto holdings, complete_options(options));
+  if (std::ssize(arena) < holdings->arenas.data_bytes()) {
+    return fail(Code::kInvalidArgument,
+                "hand-off: a KV arena of {} bytes is too small for {} blocks and {} slots of {} ranks", arena.size(),
+                holdings->block_count, holdings->slot_count, holdings->rank_count());
+  }
+  if (options.grid.processes != 1) {
+    return fail(Code::kUnimplemented,
+                "hand-off: a decode engine over {} processes: give each of its replicas one process (--nnodes 1)",
+                options.grid.processes);
+  }
+  const ReshardPlan itself(holdings, holdings, 0);
+  const ReshardPlan* const plans[] = {&itself};
+  if (const auto missing = ReshardPlan::missing(plans)) {
+    return fail(Code::kInvalidArgument, "hand-off: {} of ours", *missing);
+  }
+  return holdings;
 }
 
 net::TlsOptions tls_options(const TlsFiles& files) {

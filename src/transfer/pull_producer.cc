@@ -1,30 +1,25 @@
 // P's end of the pull connector: ProducerFsm with a listening socket, a seal table and a thread.
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <mutex>
 #include <thread>
 
 #include "base/check.h"
 #include "base/log.h"
+#include "transfer/handoff_port.h"
 #include "transfer/peer_link.h"
 #include "transfer/producer_fsm.h"
 #include "transfer/pull_options.h"
 #include "transfer/rank_seals.h"
 #include "transfer/reshard_plan.h"
-#include "transport/tcp/auth.h"
 
 namespace baton::transfer {
 namespace {
 
 namespace asio = boost::asio;
 using std::chrono::seconds;
-constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr Duration kGreetTimeout = seconds(5);
 constexpr Duration kQuietTimeout = seconds(180);  // D renews leases or hangs up long before
 constexpr Duration kDataTimeout = seconds(10);
@@ -61,7 +56,6 @@ class PullProducer final : public KvProducer {
   PullProducer(PullConnectorOptions options, std::shared_ptr<const Holdings> holdings, RankSeals seals,
                std::span<const std::byte> arena, wire::HelloReply hello)
       : options_(std::move(options)),
-        tls_(tls_options(options_.tls)),
         holdings_(std::move(holdings)),
         seals_(std::move(seals)),
         arena_(arena),
@@ -71,12 +65,15 @@ class PullProducer final : public KvProducer {
               .claim = options_.peer_claim,
               .allow = options_.allow,
               .lease = options_.lease}),
-        timer_(io_) {}
+        timer_(io_),
+        port_(
+            io_, options_, [this] { return links_.size(); },
+            [this](std::unique_ptr<net::Stream> stream) { return serve(std::move(stream)); }, metrics_.refused) {}
   ~PullProducer() override;
 
   Result<void> listen();
   wire::KvTransferParams offer(Offer offer) override;
-  wire::HandoffAddress address() const override { return {options_.advertised_host, port_}; }
+  wire::HandoffAddress address() const override { return {options_.advertised_host, port_.port()}; }
   void set_members(std::vector<wire::HandoffAddress> members) override;
   std::vector<std::string> poll_released() override;
   void revoke(const std::string& request_id) override;
@@ -105,13 +102,11 @@ class PullProducer final : public KvProducer {
   net::Task<Result<void>> write_part(transport::FrameChannel& channel, const SendBlocks& send, size_t index);
   net::Task<Result<void>> write_span(transport::FrameChannel& channel, const SendBlocks& send, size_t index,
                                      const wire::UnitSpan& span, std::span<const uint64_t> checksums, bool last_span);
-  net::Task<void> accept_loop();
-  net::Task<void> serve(ConnectionId id, std::shared_ptr<PeerLink> link);
+  net::Task<void> serve(std::unique_ptr<net::Stream> stream);
   net::Task<void> serve_messages(ConnectionId id, PeerLink& link);
   TimePoint now() const { return clock_.now(); }
 
   PullConnectorOptions options_;
-  net::TlsOptions tls_;
   const std::shared_ptr<const Holdings> holdings_;
   RankSeals seals_;
   std::span<const std::byte> arena_;
@@ -122,12 +117,11 @@ class PullProducer final : public KvProducer {
   ProducerFsm fsm_;
   asio::steady_timer timer_;
   std::optional<TimePoint> armed_;
-  std::unique_ptr<net::Listener> listener_;
+  HandoffPort port_;
   std::map<ConnectionId, std::shared_ptr<PeerLink>> links_;
   ConnectionId next_connection_ = 1;
   std::deque<Sealing> sealing_;
   bool acting_ = false, stopping_ = false;
-  int port_ = 0;
 
   std::mutex mutex_;  // guards what the engine's thread and ours exchange
   std::vector<std::pair<uint64_t, Offer>> offers_;
@@ -137,11 +131,7 @@ class PullProducer final : public KvProducer {
 };
 
 Result<void> PullProducer::listen() {
-  BATON_TRY_ASSIGN(listener_, net::listen(io_.get_executor(), {.host = options_.host,
-                                                               .port = options_.port,
-                                                               .tls = options_.tls.enabled() ? &tls_ : nullptr}));
-  port_ = listener_->port();
-  asio::co_spawn(io_, [this] { return accept_loop(); }, asio::detached);
+  BATON_TRY(port_.listen());
   thread_ = std::thread([this] { io_.run(); });
   return {};
 }
@@ -150,7 +140,7 @@ PullProducer::~PullProducer() {
   if (!thread_.joinable()) return;
   asio::post(io_, [this] {
     stopping_ = true;
-    listener_->close();
+    port_.close();
     timer_.cancel();
     for (const auto& [id, link] : std::map(links_)) link->close();
     work_.reset();
@@ -173,7 +163,7 @@ wire::KvTransferParams PullProducer::offer(Offer offer) {
   params.remote_engine_id = options_.identity.engine_id;
   params.remote_request_id = offer.request_id;
   params.remote_host = options_.advertised_host;
-  params.remote_port = port_;
+  params.remote_port = port_.port();
   auto& ids = params.remote_block_ids.emplace_back();
   for (int64_t i = 0; i < used; ++i) {
     const int32_t block = offer.blocks[static_cast<size_t>(i)].value;
@@ -391,39 +381,12 @@ void PullProducer::on(CloseConnection& close) {
   it->second->close_after_flush();
 }
 
-net::Task<void> PullProducer::accept_loop() {
-  while (!stopping_) {
-    auto stream = co_await listener_->accept();
-    if (stopping_) break;
-    if (!stream) {
-      if (stream.error().code() == Code::kCancelled) break;
-      // Out of descriptors, or one bad client: neither may spin nor end the loop.
-      asio::steady_timer pause(io_, std::chrono::milliseconds(20));
-      co_await pause.async_wait(kAwait);
-      continue;
-    }
-    if (links_.size() >= static_cast<size_t>(options_.connections_max)) {
-      metrics_.refused.add();
-      continue;
-    }
-    const ConnectionId id = next_connection_++;
-    auto link = std::make_shared<PeerLink>(std::move(*stream), /*payload_bytes_max=*/0);
-    links_[id] = link;
-    asio::co_spawn(io_, [this, id, link] { return serve(id, link); }, asio::detached);
-  }
-}
-
-net::Task<void> PullProducer::serve(ConnectionId id, std::shared_ptr<PeerLink> link) {
-  auto& stream = link->channel().stream();
-  const auto known = co_await transport::authenticate_as_server(stream, options_.secret, kGreetTimeout);
-  if (known) {
-    link->start_writing();
-    co_await serve_messages(id, *link);
-  } else {
-    metrics_.refused.add();
-    log_debug("event=handoff_refused peer={} reason=\"{}\"", stream.peer(), known.error().message());
-    link->close();
-  }
+net::Task<void> PullProducer::serve(std::unique_ptr<net::Stream> stream) {
+  const ConnectionId id = next_connection_++;
+  const auto link = std::make_shared<PeerLink>(std::move(stream), /*payload_bytes_max=*/0);
+  links_[id] = link;
+  link->start_writing();
+  co_await serve_messages(id, *link);
   links_.erase(id);
   fsm_.on_closed(id, now());
   act();

@@ -116,9 +116,8 @@ std::vector<std::span<const std::byte>> payload_pieces(const kv::PagedGeometry& 
 }
 
 void append_payload_moves(const ReshardPlan& plan, const PartCopy& copy, const RouteSpan& span, uint32_t first,
-                          uint32_t count, std::span<const uint64_t> checksums, PartMoves& out) {
+                          uint32_t count, std::span<const uint64_t> checksums, PartMoves& out, int64_t from) {
   const auto& geometry = plan.from().geometry(copy.rank, copy.state);
-  int64_t from = 0;
   size_t index = 0;
   for (uint32_t e = first; e < first + count; ++e) {
     const auto& kept = geometry.entries()[span.from.first_entry + e];

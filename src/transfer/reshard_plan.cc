@@ -207,10 +207,13 @@ ReshardPlan::ReshardPlan(std::shared_ptr<const Holdings> from, std::shared_ptr<c
   state_routes_ = std::move(states.routes);
   states_covered_ = std::move(states.covered);
   const auto groups = groups_of(*from_, false);
+  turn_of_.resize(from_->ranks.size());
   for (size_t c = 0; c < groups.size(); ++c) {
     turn_begin_.push_back(turns_.size());
     for (const int r : groups[c]) {
-      if (!spans(r, false).empty()) turns_.push_back({static_cast<int>(c), r});
+      if (spans(r, false).empty()) continue;
+      turn_of_[static_cast<size_t>(r)] = turns_.size();
+      turns_.push_back({static_cast<int>(c), r});
     }
   }
   turn_begin_.push_back(turns_.size());

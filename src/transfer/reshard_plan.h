@@ -110,10 +110,16 @@ class ReshardPlan {
     uint32_t place = 0;  // of the block in the sequence
   };
   Part part(uint64_t index) const;
+  // Of the block at a place of the sequence on a rank that gives blocks (spans() is not empty).
+  uint64_t part_at(int rank, uint32_t place) const {
+    return place * turns_.size() + turn_of_[static_cast<size_t>(rank)];
+  }
   // Rank of P that gives part `index` of the state.
   int state_part(uint64_t index) const { return state_ranks_[index]; }
   PartCopy part_copy(uint64_t index, const CopyRequest& request) const;
   PartCopy state_copy(uint64_t index, const CopyRequest& request) const;
+  // Where positions [begin, end), which one block of P holds, go to, by blocks of D.
+  std::vector<TokenPiece> pieces(int64_t begin, int64_t end, const CopyRequest& request) const;
 
   // All descriptors of a request.
   std::vector<Copy> copies(const CopyRequest& request) const;
@@ -127,12 +133,12 @@ class ReshardPlan {
     int context_rank = 0;
     int rank = 0;
   };
-  std::vector<TokenPiece> pieces(int64_t begin, int64_t end, const CopyRequest& request) const;
   void append_copies(const PartCopy& part, std::vector<Copy>& copies) const;
 
   std::shared_ptr<const Holdings> from_, to_;
   std::vector<std::vector<RouteSpan>> routes_, state_routes_;  // by rank of P
   std::vector<Turn> turns_;                                    // ranks of P that give blocks, by context rank
+  std::vector<size_t> turn_of_;                                // [ranks of P] into turns_
   std::vector<uint64_t> turn_begin_;                           // [context ranks of P + 1] into turns_
   std::vector<int> state_ranks_;                               // ranks of P that give states
   // What is fetched: by context rank of P (of states: one), entry of D's model, unit.
@@ -169,8 +175,10 @@ bool span_fits(const kv::PagedGeometry& geometry, const wire::UnitSpan& span);
 std::vector<std::span<const std::byte>> payload_pieces(const kv::PagedGeometry& geometry,
                                                        std::span<const std::byte> block, int tokens,
                                                        const wire::UnitSpan& span);
-// From such a payload, which is entries [first, first + count) of a part's span, into D's arena.
+// From such a payload, which is entries [first, first + count) of a part's span, into D's arena. payload_from: where it
+// begins in what is moved.
 void append_payload_moves(const ReshardPlan& plan, const PartCopy& part, const RouteSpan& span, uint32_t first,
-                          uint32_t count, std::span<const uint64_t> checksums, PartMoves& moves);
+                          uint32_t count, std::span<const uint64_t> checksums, PartMoves& moves,
+                          int64_t payload_from = 0);
 
 }  // namespace baton::transfer

@@ -1,10 +1,7 @@
 // Writes the seed corpus of wire_fuzz: a frame of each message and the kv_transfer_params of each role.
 //
-//   wire_fuzz_seeds FOLDER     makes FOLDER/*, one small whole input each
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
-
+//   wire_fuzz_seeds FOLDER
+#include "base/fuzz_seed_files.h"
 #include "wire/handoff_messages.h"
 #include "wire/kv_transfer_params.h"
 
@@ -45,9 +42,9 @@ std::vector<Message> messages() {
           ReadBlocks{1, 2, {{3, false, {{0, 2, 0, 1}, {2, 1, 0, 2}}}, {4, true, {{0, 1, 1, 1}}}}, {{0, 5}, {1, 0}}},
           BlockData{1, 2, 3, 4, 5, {6, 7, 0, 1}, true, {8, 9}},
           ErrorReply{1, 2, Code::kNotFound, "no such offer"},
-          PushOpen{1, 33, {2, 3}, true},
+          PushOpen{1, 4, 33, {2, 3}, true},
           PushOpenReply{1, 16, true},
-          PushData{1, 2, 3, 1, false, {8, 9}},
+          PushData{1, 2, false, {3, 1, 0, 2}, 4, 1, {8, 9}},
           PushEnd{1, true, 42},
           PushEndReply{1, true}};
 }
@@ -71,38 +68,18 @@ std::vector<KvTransferParams> params() {
   return {to_p, from_p};
 }
 
-bool put(const std::filesystem::path& path, const char* bytes, size_t size) {
-  std::ofstream file(path, std::ios::binary);
-  file.write(bytes, static_cast<std::streamsize>(size));
-  return file.good();
-}
-
-bool make_seeds(const std::filesystem::path& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  bool all_written = !error;
-  int number = 0;
-  for (const Message& message : messages()) {
-    const auto frame = encode_frame(message);
-    const auto* bytes = reinterpret_cast<const char*>(frame.data());
-    all_written = put(folder / fmt::format("frame_{}", number++), bytes, frame.size()) && all_written;
-  }
+std::vector<FuzzSeed> seeds() {
+  std::vector<FuzzSeed> all;
+  for (const Message& message : messages()) all.push_back({fmt::format("frame_{}", all.size()), encode_frame(message)});
   for (const KvTransferParams& one : params()) {
     const std::string text = one.to_json().dump();
-    all_written = put(folder / fmt::format("params_{}", number++), text.data(), text.size()) && all_written;
+    const auto bytes = std::as_bytes(std::span(text));
+    all.push_back({fmt::format("params_{}", all.size()), {bytes.begin(), bytes.end()}});
   }
-  return all_written;
+  return all;
 }
 
 }  // namespace
 }  // namespace baton::wire
 
-int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::fputs("usage: wire_fuzz_seeds FOLDER\n", stderr);
-    return 2;
-  }
-  if (baton::wire::make_seeds(argv[1])) return 0;
-  std::fprintf(stderr, "can't write the seeds of wire_fuzz into %s\n", argv[1]);
-  return 1;
-}
+int main(int argc, char** argv) { return baton::write_fuzz_seeds(argc, argv, baton::wire::seeds()); }

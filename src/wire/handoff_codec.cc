@@ -104,6 +104,7 @@ void put(ByteWriter& w, const ErrorReply& m) {
 }
 void put(ByteWriter& w, const PushOpen& m) {
   w.put(m.grant_id);
+  w.put(m.push_id);
   w.put(m.token_count);
   w.put(m.prompt[0]);
   w.put(m.prompt[1]);
@@ -116,10 +117,11 @@ void put(ByteWriter& w, const PushOpenReply& m) {
 }
 void put(ByteWriter& w, const PushData& m) {
   w.put(m.grant_id);
-  w.put(m.entry);
-  w.put(m.first_block);
-  w.put(m.block_count);
+  w.put(m.rank);
   w.put(static_cast<uint8_t>(m.state));
+  put(w, m.span);
+  w.put(m.first_place);
+  w.put(m.place_count);
   w.put_array(view(m.checksums));
 }
 void put(ByteWriter& w, const PushEnd& m) {
@@ -272,6 +274,7 @@ Result<void> get(ByteReader& r, ErrorReply& m) {
 }
 Result<void> get(ByteReader& r, PushOpen& m) {
   m.grant_id = r.get<uint64_t>();
+  m.push_id = r.get<uint64_t>();
   m.token_count = r.get<int64_t>();
   m.prompt = {r.get<uint64_t>(), r.get<uint64_t>()};
   m.has_state = r.get<uint8_t>() != 0;
@@ -287,13 +290,14 @@ Result<void> get(ByteReader& r, PushOpenReply& m) {
 }
 Result<void> get(ByteReader& r, PushData& m) {
   m.grant_id = r.get<uint64_t>();
-  m.entry = r.get<uint32_t>();
-  m.first_block = r.get<uint32_t>();
-  m.block_count = r.get<uint32_t>();
+  m.rank = r.get<uint32_t>();
   m.state = r.get<uint8_t>() != 0;
+  m.span = get_span(r);
+  m.first_place = r.get<uint32_t>();
+  m.place_count = r.get<uint32_t>();
   m.checksums = r.get_array<uint64_t>();
-  if (m.block_count == 0 || m.first_block > kBlocksMax || m.block_count > kBlocksMax) {
-    return fail(Code::kOutOfRange, "PushData of {} blocks from {}", m.block_count, m.first_block);
+  if (m.place_count == 0 || m.first_place > kBlocksMax || m.place_count > kBlocksMax) {
+    return fail(Code::kOutOfRange, "PushData of {} blocks from {}", m.place_count, m.first_place);
   }
   return {};
 }

@@ -146,8 +146,10 @@ struct ErrorReply {
 };
 
 // A layerwise hand-off, where P connects and writes, D answers. The grant is D's: blocks that wait for one prompt's KV.
+// Every process of P has a connection of its own, and hands over what its ranks hold.
 struct PushOpen {
   uint64_t grant_id = 0;
+  uint64_t push_id = 0;  // drawn by P for this request, the same in all its processes; never 0
   int64_t token_count = 0;
   PromptDigest prompt{};  // of these tokens
   bool has_state = false;
@@ -157,14 +159,16 @@ struct PushOpenReply {
   int64_t skip_tokens = 0;  // whole blocks that D has already
   bool want_state = false;
 };
-// One entry of consecutive blocks of the prompt, as BlockData has it: the payload is that of each block in turn, and
-// the checksums are per (block, unit). Or, with `state`, of the recurrent state: first_block 0, block_count 1.
+// Units of a rank of P in consecutive blocks of the prompt: the payload is that of each block in turn, as BlockData has
+// it, and the checksums are per (block, entry, unit). Or, with `state`, of the recurrent state: first_place 0,
+// place_count 1. How many tokens a block has follows from its place.
 struct PushData {
   uint64_t grant_id = 0;
-  uint32_t entry = 0;
-  uint32_t first_block = 0;
-  uint32_t block_count = 0;
+  uint32_t rank = 0;  // of this process of P
   bool state = false;
+  UnitSpan span;
+  uint32_t first_place = 0;  // of the blocks within the prompt, counted as the rank's own
+  uint32_t place_count = 0;
   std::vector<uint64_t> checksums;
 };
 struct PushEnd {
@@ -174,7 +178,7 @@ struct PushEnd {
 };
 struct PushEndReply {
   uint64_t grant_id = 0;
-  bool complete = false;  // all is there and verified
+  bool complete = false;  // all that this process had to give is there and verified
 };
 
 using Message =

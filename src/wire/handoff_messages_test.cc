@@ -37,9 +37,9 @@ std::vector<Message> one_of_each() {
           ReadBlocks{1, 2, {{3, false, {{0, 2, 0, 1}, {2, 1, 0, 2}}}, {4, true, {{0, 1, 1, 1}}}}, {{0, 5}, {1, 0}}},
           BlockData{1, 2, 3, 4, 5, {6, 7, 0, 1}, true, {8, 9}},
           ErrorReply{1, 2, Code::kNotFound, "no such offer"},
-          PushOpen{1, 33, {2, 3}, true},
+          PushOpen{1, 4, 33, {2, 3}, true},
           PushOpenReply{1, 16, true},
-          PushData{1, 2, 3, 1, false, {8, 9}},
+          PushData{1, 2, false, {3, 1, 0, 2}, 4, 1, {8, 9}},
           PushEnd{1, true, 42},
           PushEndReply{1, true}};
 }

@@ -3,6 +3,7 @@ import unittest
 
 import harness
 import recompute_test
+import unequal_grids_test
 from disaggregated_test import LONG, REQUESTS, texts
 from harness import metric, post, request, stream, wait_until
 
@@ -66,6 +67,10 @@ class Layerwise(harness.ServingTest):
 
 
 class LayerwiseRecompute(recompute_test.Recompute):
+    MODE, CONNECTOR = "layerwise", "MooncakeLayerwiseConnector"
+
+
+class LayerwiseGrids(unequal_grids_test.UnequalGrids):
     MODE, CONNECTOR = "layerwise", "MooncakeLayerwiseConnector"
 
 

@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 
@@ -31,9 +32,9 @@ def free_ports(count):
             pass
 
 
-def serve(name, *arguments, model=TINY, port=None):
+def serve(name, *arguments, model=TINY, port=None, env=None):
     port = port or free_port()
-    return Process(name, ["serve", model, "--port", str(port), *COMMON, *arguments], port)
+    return Process(name, ["serve", model, "--port", str(port), *COMMON, *arguments], port, env=env)
 
 
 def ask(port, seed, max_tokens=24, long=False, **more):
@@ -86,11 +87,16 @@ class Topologies(unittest.TestCase):
                          *arguments) for rank in range(nodes)]
         return self.start(*started)
 
-    def replicas(self, count, model):
+    def replicas(self, count, model, *arguments, only=None, at=None, env=None):
+        """Those of `only`, or all; they meet at port `at`, or a free one."""
+        at = at or free_port()
         meeting = ["--data-parallel-size", str(count), "--data-parallel-address", "127.0.0.1",
-                   "--data-parallel-rpc-port", str(free_port()), "--enable-expert-parallel"]
-        return self.start(*[serve(f"dp{rank}", *meeting, "--data-parallel-rank", str(rank), model=model)
-                            for rank in range(count)])
+                   "--data-parallel-rpc-port", str(at), "--enable-expert-parallel", *arguments]
+        started = [serve(f"dp{rank}", *meeting, "--data-parallel-rank", str(rank), model=model, env=env)
+                   for rank in only or range(count)]
+        for process in started:
+            process.meeting = at
+        return self.start(*started)
 
     def hand_over(self, prefill, decode):
         """What a P of three processes (the flags `prefill`) and a D hand each other, through the proxy."""
@@ -181,6 +187,69 @@ class Topologies(unittest.TestCase):
         replicas[0].kill()
         self.wait_unhealthy(replicas[1])
         self.assert_gone(replicas[1], "process 0 ")
+
+    def test_an_orderly_stop_of_all_ends_all_in_order(self):
+        """What a launcher does: SIGTERM to each, one after the other."""
+        model = self.experts()
+        for count, delay in ((2, 0), (3, 0.3)):
+            with self.subTest(count=count, delay=delay):
+                replicas = self.replicas(count, model)
+                for replica in replicas:
+                    replica.wait_ready()
+                for replica in replicas:
+                    replica.terminate()
+                    time.sleep(delay)
+                for replica in replicas:
+                    self.assertEqual(replica.wait_end(END_SECONDS), 0, replica.tail())
+        nodes = self.pipeline(3)
+        nodes[0].wait_ready()
+        for node in reversed(nodes):
+            node.terminate()
+        for node in nodes:
+            self.assertEqual(node.wait_end(END_SECONDS), 0, node.tail())
+
+    def test_an_orderly_stop_of_all_finishes_what_runs(self):
+        """With a grace, a replica without requests goes on computing experts for those that have some."""
+        replicas = self.replicas(2, self.experts(), "--shutdown-timeout", "30")
+        for replica in replicas:
+            replica.wait_ready()
+        expected = ask(replicas[1].port, 1, max_tokens=600)
+        got = []
+        thread = threading.Thread(target=lambda: got.append(ask(replicas[1].port, 1, max_tokens=600)))
+        thread.start()
+        harness.wait_until(lambda: harness.metric(replicas[1].port, "vllm:num_requests_running") == 1, what="it runs")
+        for replica in replicas:
+            replica.terminate()
+        thread.join()
+        self.assertEqual(got, [expected])
+        for replica in replicas:
+            self.assertEqual(replica.wait_end(END_SECONDS), 0, replica.tail())
+
+    def test_a_single_stop_takes_the_group_out_with_the_reason(self):
+        replicas = self.replicas(2, self.experts())
+        for replica in replicas:
+            replica.wait_ready()
+        self.assertEqual(replicas[0].stop(), 0, replicas[0].tail())
+        self.assert_gone(replicas[1], "process 0 ", "has left")
+        nodes = self.pipeline(2)
+        nodes[0].wait_ready()
+        self.assertEqual(nodes[1].stop(), 0, nodes[1].tail())
+        self.assert_gone(nodes[0], "process 1 ", "it was asked to stop")
+
+    def test_a_stranger_without_the_secret_is_refused(self):
+        model = self.experts()
+        first = self.replicas(2, model, env={"BATON_SECRET": "one"}, only=[0])
+        for flags in ([], ["--additional-config", '{"baton_secret": "another"}']):
+            (stranger,) = self.replicas(2, model, *flags, only=[1], at=first[0].meeting)
+            self.assertEqual(stranger.wait_end(END_SECONDS), 1, stranger.tail())
+            self.assertIn("secret", stranger.tail())
+        second = self.replicas(2, model, "--additional-config", '{"baton_secret": "one"}', only=[1], at=first[0].meeting)
+        for replica in (*first, *second):
+            replica.wait_ready()
+        for replica in (*first, *second):
+            replica.terminate()
+        for replica in (*first, *second):
+            self.assertEqual(replica.wait_end(END_SECONDS), 0, replica.tail())
 
     def test_replicas_in_one_process_share_experts(self):
         model = self.experts()

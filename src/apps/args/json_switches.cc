@@ -32,6 +32,7 @@ constexpr std::array kSwitches{
     Switch{"additional-config", "enable_mlapo", Kind::kInert, kNpu},
     Switch{"additional-config", "enable_force_eplb", Kind::kInert, kMoe},
     Switch{"additional-config", "finegrained_tp_config", Kind::kInert, kFineTp},
+    Switch{"additional-config", "baton_secret", Kind::kDone, ""},
     Switch{"additional-config", "recompute_scheduler_enable", Kind::kDone, ""},
     Switch{"additional-config", "scheduler_config.recompute_scheduler_enable", Kind::kDone, ""},
     Switch{"additional-config", "enable_balance_scheduling", Kind::kDone, ""},

@@ -72,7 +72,7 @@ class HandoffHost final : public engine::KvHost {
 
   Result<void> connect(const engine::KvTransferConfig& config, transfer::PullConnectorOptions options) {
     using engine::KvRole;
-    if (config.connector == "MooncakeLayerwiseConnector") return connect_layerwise(config.role, options);
+    if (config.connector == "MooncakeLayerwiseConnector") return connect_layerwise(config, std::move(options));
     if (config.role == KvRole::kProducer || config.role == KvRole::kBoth) {
       options.peer_claim = config.decode_claim;
       auto made = transfer::make_kv_producer(options, arena_);
@@ -92,11 +92,13 @@ class HandoffHost final : public engine::KvHost {
     return {};
   }
 
-  Result<void> connect_layerwise(engine::KvRole role, const transfer::PullConnectorOptions& options) {
-    if (role == engine::KvRole::kProducer) {
+  Result<void> connect_layerwise(const engine::KvTransferConfig& config, transfer::PullConnectorOptions options) {
+    if (config.role == engine::KvRole::kProducer) {
+      options.peer_claim = config.decode_claim;
       BATON_TRY_ASSIGN(producer_, transfer::make_layerwise_producer(options, arena_.data()));
       return {};
     }
+    options.peer_claim = config.prefill_claim;
     metaserver_ = std::make_shared<MetaserverClient>(MetaserverClient::Options{
         .tls = {.cert_file = options.tls.cert, .key_file = options.tls.key, .ca_file = options.tls.ca},
         .allow = options.peers.predicate()});
@@ -127,12 +129,6 @@ class HandoffHost final : public engine::KvHost {
 
 engine::MakeKvHost handoff_host_factory(HandoffHostOptions options) {
   return [options = std::move(options)](engine::KvHostRequest request) -> Result<std::unique_ptr<engine::KvHost>> {
-    const bool layerwise = options.config.connector == "MooncakeLayerwiseConnector";
-    if (layerwise && (request.ranks.size() != 1 || request.process_count != 1 || request.context_size != 1)) {
-      return fail(Code::kUnimplemented,
-                  "MooncakeLayerwiseConnector pushes between engines of one rank each: use the pull connector "
-                  "(MooncakeConnectorV1) with several");
-    }
     BATON_TRY_ASSIGN(auto connector, connector_options(options, request));
     BATON_TRY_ASSIGN(auto arena, transfer::create_kv_arena(request.ranks));
     auto host = std::make_unique<HandoffHost>(std::move(arena), request.ranks);

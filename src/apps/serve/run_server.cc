@@ -98,17 +98,22 @@ net::Task<void> log_throughput(const engine::Engine& engine) {
 }
 
 // First signal: stop accepting, let what runs go on for the time given, and what is offered to decode engines be
-// fetched, then stop. Second: stop at once, whatever any thread is doing.
+// fetched, then stop; `asked` is set. Second: stop at once, whatever any thread is doing. Replicas that share experts
+// stop when none of them has work, or others' requests would fail.
 net::Task<void> wait_for_shutdown(asio::signal_set& signals, server::OpenAiServer& server, engine::Engine& engine,
-                                  Duration grace, asio::io_context& context) {
+                                  Duration grace, asio::io_context& context, bool& asked) {
   const int first = co_await signals.async_wait(asio::use_awaitable);
+  asked = true;
   log_info("signal={} action=stopping in_flight={}", first, server.requests_in_flight());
   server.stop_accepting();
   for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { std::_Exit(0); });
   asio::steady_timer timer(context);
   const SteadyClock clock;
   const TimePoint began = clock.now(), deadline = began + grace;
-  const auto busy = [&] { return server.requests_in_flight() > 0 || engine.stats().offers_held > 0; };
+  const auto busy = [&] {
+    const auto stats = engine.stats();
+    return server.requests_in_flight() > 0 || stats.group_busy > 0 || stats.offers_held > 0;
+  };
   while (busy() && clock.now() < deadline) {
     timer.expires_after(std::chrono::milliseconds(20));
     co_await timer.async_wait(asio::use_awaitable);
@@ -210,7 +215,8 @@ Result<void> run_server(ServeSetup setup) {
                                                              .metrics = metrics},
                                                             setup.server));
   log_start(setup, *engine, server->port());
-  asio::co_spawn(context, wait_for_shutdown(signals, *server, *engine, setup.shutdown_timeout, context),
+  bool asked_to_stop = false;
+  asio::co_spawn(context, wait_for_shutdown(signals, *server, *engine, setup.shutdown_timeout, context, asked_to_stop),
                  asio::detached);
   asio::co_spawn(context, log_throughput(*engine), asio::detached);
   if (!setup.topology.one_rank()) asio::co_spawn(context, watch_engine(*engine, *server, context), asio::detached);
@@ -220,6 +226,11 @@ Result<void> run_server(ServeSetup setup) {
 
   // Its callbacks post to the context, which goes before the engine does.
   engine->drain(std::chrono::seconds(0));
+  // Where a whole deployment stops, who stops later sees the others go: that is no failure of its own.
+  if (const auto why = left_by_others(served); asked_to_stop && why) {
+    log_info("stopped while others did: {}", why->message());
+    return {};
+  }
   if (!well && !setup.topology.one_rank()) return fail(Code::kUnavailable, "the engine has stopped: {}", reason);
   log_info("stopped");
   return {};

@@ -127,7 +127,8 @@ std::string random_engine_id() {
   return fmt::format("{:08x}{:08x}", device(), device());
 }
 
-Result<engine::KvTransferConfig> kv_transfer_of(const json& value, const TopologySetup& topology) {
+Result<engine::KvTransferConfig> kv_transfer_of(const json& value, const TopologySetup& topology,
+                                                const ReadEnvironment& environment) {
   engine::KvTransferConfig config;
   BATON_TRY_ASSIGN(config.connector, text_member(value, "kv_connector"));
   BATON_TRY_ASSIGN(const std::string role, text_member(value, "kv_role"));
@@ -176,6 +177,7 @@ Result<engine::KvTransferConfig> kv_transfer_of(const json& value, const Topolog
   BATON_TRY_ASSIGN(config.transport, text_member(extra, "baton_transport"));
   if (config.transport.empty()) config.transport = "auto";
   BATON_TRY_ASSIGN(config.secret, text_member(extra, "baton_secret"));
+  if (config.secret.empty()) config.secret = environment("BATON_SECRET");
   BATON_TRY_ASSIGN(config.tls_cert, text_member(extra, "baton_tls_cert"));
   BATON_TRY_ASSIGN(config.tls_key, text_member(extra, "baton_tls_key"));
   BATON_TRY_ASSIGN(config.tls_ca, text_member(extra, "baton_tls_ca"));
@@ -250,7 +252,8 @@ Result<engine::EngineConfig> engine_config_of(const ParsedArgs& parsed, const Re
   config.hash_seed = environment("PYTHONHASHSEED");
   if (parsed.has("seed")) config.seed = static_cast<uint64_t>(*parse_plain_int(parsed.value("seed")));
   if (parsed.has("kv-transfer-config")) {
-    BATON_TRY_ASSIGN(config.kv_transfer, kv_transfer_of(json::parse(parsed.value("kv-transfer-config")), topology));
+    BATON_TRY_ASSIGN(config.kv_transfer,
+                     kv_transfer_of(json::parse(parsed.value("kv-transfer-config")), topology, environment));
   }
   const json additional =
       parsed.has("additional-config") ? json::parse(parsed.value("additional-config")) : json::object();

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "apps/serve/load_progress.h"
+#include "apps/serve/stop_on_signal.h"
 #include "base/log.h"
 #include "engine/data_parallel_engine.h"
 #include "engine/make_engine.h"
@@ -96,7 +97,7 @@ Result<std::unique_ptr<parallel::Mesh>> meet_members(const EngineSources& source
                          .listen_host = topology.own_address,
                          .group = "pipeline",
                          .fingerprint = sources.fingerprint,
-                         .secret = {},
+                         .secret = topology.secret,
                          .mesh = mesh_options(sources)});
 }
 
@@ -123,7 +124,7 @@ Result<std::vector<std::unique_ptr<parallel::Mesh>>> meet_replicas(const EngineS
                                                         .listen_host = topology.own_address,
                                                         .group = "data-parallel",
                                                         .fingerprint = sources.fingerprint,
-                                                        .secret = {},
+                                                        .secret = topology.secret,
                                                         .mesh = mesh_options(sources)});
     });
   }
@@ -134,6 +135,8 @@ Result<std::vector<std::unique_ptr<parallel::Mesh>>> meet_replicas(const EngineS
   }
   return meshes;
 }
+
+constexpr auto kStopPatience = std::chrono::seconds(5);
 
 Result<void> check_combination(const TopologySetup& topology) {
   if (topology.nnodes > 1 && topology.dp_size_local > 1) {
@@ -190,6 +193,19 @@ Result<void> wait_for_replicas(ServedEngine& served, const engine::EngineConfig&
 
 }  // namespace
 
+std::optional<Status> left_by_others(const ServedEngine& served) {
+  std::vector<const parallel::Mesh*> meshes{served.members.get()};
+  for (const auto& mesh : served.replicas) meshes.push_back(mesh.get());
+  std::optional<Status> why;
+  for (const auto* mesh : meshes) {
+    auto failure = mesh != nullptr ? mesh->failure() : std::nullopt;
+    if (!failure) continue;
+    if (failure->code() == Code::kCancelled) return std::nullopt;  // a replica here has left first
+    why = std::move(failure);
+  }
+  return why;
+}
+
 Result<ServedEngine> make_served_engine(const EngineSources& sources) {
   const auto& topology = sources.setup.topology;
   BATON_TRY(check_combination(topology));
@@ -225,7 +241,13 @@ Result<void> run_headless(const EngineSources& sources) {
   }
   BATON_TRY_ASSIGN(auto config, config_of_replica(sources.setup.engine, topology, topology.dp_rank));
   const auto make_host = sources.make_kv_host ? sources.make_kv_host(config, sources.metrics) : engine::MakeKvHost();
-  return engine::run_member(std::move(config), *std::move(ranks), *members, make_host);
+  // As long as the leading process may take to stop, too.
+  const StopOnSignal stop(*members, sources.setup.shutdown_timeout + kStopPatience);
+  auto ended = engine::run_member(std::move(config), *std::move(ranks), *members, make_host);
+  // What ends after a signal because the group does ends in order; so does what leaves it.
+  if (!ended && !(stop.asked() && members->failure())) return ended;
+  log_info("stopped");
+  return {};
 }
 
 }  // namespace baton::apps

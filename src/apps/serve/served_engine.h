@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,10 +37,14 @@ struct ServedEngine {
   std::unique_ptr<engine::Engine> engine;
 };
 
+// Why the engine can't go on, where that is the end of another process and not of anything here.
+std::optional<Status> left_by_others(const ServedEngine& served);
+
 // Meets whoever works with this process, loads, and starts the engine threads.
 Result<ServedEngine> make_served_engine(const EngineSources& sources);
 
-// Loads this process's stages and works for the leading process until it ends (then without an error).
+// Loads this process's stages and works for the leading process until it ends (then without an error), or until a
+// signal asks this one to stop.
 Result<void> run_headless(const EngineSources& sources);
 
 }  // namespace baton::apps

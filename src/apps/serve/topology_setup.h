@@ -51,6 +51,9 @@ struct TopologySetup {
   // Where other processes reach this one: VLLM_HOST_IP, HCCL_IF_IP, the address of the interface that
   // GLOO_SOCKET_IFNAME names, or that of the route to the meeting point. A numeric address.
   std::string own_address = "127.0.0.1";
+  // What processes that meet (nodes, replicas that share experts) must prove to each other: baton_secret of
+  // --additional-config, else BATON_SECRET. Empty: nothing.
+  std::string secret;
   double step_timeout_s = 300;  // VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS
 
   std::vector<std::string> notes, warnings;  // for the start-up log

@@ -55,6 +55,15 @@ TEST(Topology, SizesThatDoNotFitAreRefusedInVllmsWords) {
   expect_refused({"--master-port", "80"}, "--master-port: 80 is not from 1024");
 }
 
+TEST(Topology, TheSecretOfTheMeetingIsReadFromEitherPlace) {
+  EXPECT_EQ(topology_of({}).value().secret, "");
+  EXPECT_EQ(topology_of({}, {{"BATON_SECRET", "a b"}}).value().secret, "a b");
+  const std::vector<std::string> flag = {"--additional-config", R"({"baton_secret": "own"})"};
+  EXPECT_EQ(topology_of(flag).value().secret, "own");
+  EXPECT_EQ(topology_of(flag, {{"BATON_SECRET", "other"}}).value().secret, "own");
+  expect_refused({"--additional-config", R"({"baton_secret": 7})"}, "baton_secret: a text is needed");
+}
+
 TEST(Topology, ReplicasAreRefusedInVllmsWords) {
   expect_refused({"-dp", "2", "-dpn", "2"}, "data_parallel_rank (2) must be in the range [0, 2)");
   expect_refused({"-dp", "4", "-dpn", "0", "-dpl", "2"}, "must be 1 or None when data_parallel_rank is set");

@@ -26,6 +26,7 @@ class Lockstep final : public ReplicaGroup {
   ~Lockstep() override;
 
   Result<bool> step_together(bool rows_here) override;
+  bool resting() const override { return resting_; }
   void leave(const std::string& reason) override { mesh_.leave(reason); }
 
  private:

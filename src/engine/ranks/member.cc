@@ -66,7 +66,10 @@ class MemberLoop {
       case MemberCommand::kOffer:
         // What is offered has been computed once no step is under way.
         BATON_TRY(settle());
-        BATON_TRY(offers_.offer(body, limits_.blocks, limits_.slots));
+        BATON_TRY(offers_.offer(body, offer_limits()));
+        return false;
+      case MemberCommand::kPush:
+        BATON_TRY(offers_.push(body, offer_limits()));
         return false;
       case MemberCommand::kRevoke:
         BATON_TRY(offers_.revoke(body));
@@ -75,6 +78,13 @@ class MemberLoop {
         return true;
     }
     return fail(Code::kDataLoss, "command {} of the leading process is unknown here", std::to_integer<int>(message[0]));
+  }
+
+  MemberOffers::Limits offer_limits() const {
+    return {.blocks = limits_.blocks,
+            .slots = limits_.slots,
+            .block_tokens = limits_.block_tokens,
+            .max_model_len = limits_.max_model_len};
   }
 
   Result<void> compute(std::span<const std::byte> body) {

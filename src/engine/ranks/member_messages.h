@@ -22,6 +22,7 @@ enum class MemberCommand : uint8_t {
   kStep = 1,    // a step (step_codec.h)
   kOffer = 2,   // an offer: keep what it names for another engine
   kRevoke = 3,  // give it up
+  kPush = 5,    // before a step: what it computes of a prompt that is pushed
   kEnd = 4,     // orderly: answer and go
 };
 

@@ -83,11 +83,11 @@ KvHostRequest host_request(const RankSet& ranks, const std::vector<CacheShape>& 
 
 namespace {
 
-// Connectors that push learn from the computing thread what there is to push.
-std::function<void(int)> entries_listener(KvHost& host) {
+// Connectors that push learn from the computing threads what there is to push.
+std::function<void(uint64_t, int)> entries_listener(KvHost& host, int rank) {
   auto* const producer = host.producer();
   if (producer == nullptr || !producer->pushes()) return {};
-  return [producer](int count) { producer->entries_ready(count); };
+  return [producer, rank](uint64_t step, int count) { producer->entries_ready(rank, step, count); };
 }
 
 }  // namespace
@@ -106,7 +106,7 @@ Result<void> make_workers(const EngineConfig& config, const std::vector<CacheSha
                           .context_memory = {},
                           .max_rows = config.max_num_batched_tokens,
                           .max_logit_rows = max_logit_rows(config),
-                          .on_entries = entries_listener(host)};
+                          .on_entries = entries_listener(host, static_cast<int>(index))};
     for (int c = 0; c < context; ++c) {
       options.context_memory.push_back(memory[team_begin + static_cast<size_t>(rank.place.context_peer(c))]);
     }

@@ -33,6 +33,7 @@ void RankStep::clear() {
   state_copies.clear();
   reused_blocks.clear();
   reused_slots.clear();
+  push_step = 0;
 }
 
 void RankStep::link() {
@@ -47,6 +48,7 @@ void lay_out(const StepPlan& plan, RankStep& step) {
   step.clear();
   step.reused_blocks = std::move(blocks);
   step.reused_slots = std::move(slots);
+  step.push_step = plan.pushes ? plan.number : 0;
   for (const auto& sequence : plan.sequences) add_sequence(sequence, step);
   step.link();
 }

@@ -24,6 +24,8 @@ struct RankStep {
   // Blocks and slots that got new owners since the step before.
   std::vector<BlockId> reused_blocks;
   std::vector<int32_t> reused_slots;
+  // Number of the step for whom cache entries are pushed as they become ready; 0: nobody.
+  uint64_t push_step = 0;
 
   int64_t rows() const { return static_cast<int64_t>(tokens.size()); }
   void clear();

@@ -9,7 +9,7 @@ namespace {
 
 // Numbers of a slice on the wire.
 constexpr size_t kSliceFields = 4;
-constexpr uint16_t kStepVersion = 1;
+constexpr uint16_t kStepVersion = 2;
 
 template <typename T>
 void put(ByteWriter& writer, const std::vector<T>& values) {
@@ -96,6 +96,7 @@ Result<void> read_step(ByteReader& reader, RankStep& step) {
   const auto copies = reader.get_array<int32_t>();
   const auto blocks = reader.get_array<int32_t>();
   step.reused_slots = reader.get_array<int32_t>();
+  step.push_step = reader.get<uint64_t>();
   BATON_TRY(reader.finish("a step"));
   if (slices.size() != step.table_ends.size() * kSliceFields || copies.size() % 2 != 0) {
     return out_of_bounds("count of slices", std::ssize(slices));
@@ -129,6 +130,7 @@ std::vector<std::byte> encode_step(const RankStep& step) {
   for (const auto block : step.reused_blocks) blocks.push_back(block.value);
   put(writer, blocks);
   put(writer, step.reused_slots);
+  writer.put(step.push_step);
   return writer.take();
 }
 

@@ -40,7 +40,7 @@ void Scheduler::add(std::unique_ptr<Sequence> sequence) {
 StepPlan Scheduler::schedule() {
   StepPlan plan;
   plan.number = ++step_number_;
-  Budget budget{.tokens = options_.max_num_batched_tokens, .prompt_rows = options_.max_prompt_logit_rows};
+  Budget budget{.tokens = tokens_per_plan(), .prompt_rows = options_.max_prompt_logit_rows};
   preempt_at_random(plan);
   schedule_running(plan, budget);
   if (plan.preempted == 0) schedule_waiting(plan, budget);

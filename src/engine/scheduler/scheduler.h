@@ -48,8 +48,11 @@ struct SchedulerOptions {
   bool recompute_elsewhere = false;  // sequences that may leave are not preempted, but leave
   std::vector<TokenId> eos_token_ids;
   double test_preempt_probability = 0;
-  // Plans that may be under way. With several, generating sequences are dealt out over them.
+  // Plans that may be under way, one per pipeline stage. With several, generating sequences are dealt out over them,
+  // and prompts cut so that every stage has work; into chunks of least_chunk tokens at least, which kernels still do
+  // well.
   int depth = 1;
+  int64_t least_chunk = 128;
 };
 
 // What a step brought one sequence.
@@ -129,6 +132,7 @@ class Scheduler {
   bool make_room(Sequence& sequence, int64_t token_capacity, StepPlan& plan, Budget& budget);
   Sequence* victim(const Sequence& for_whom) const;
   int64_t sequences_per_plan() const;
+  int64_t tokens_per_plan() const;
   void take_back(SequenceId id, StepPlan& plan, Budget& budget);
   int64_t next_chunk(const Sequence& sequence, const Budget& budget) const;
   void add_step(Sequence& sequence, int64_t chunk, StepPlan& plan, Budget& budget);

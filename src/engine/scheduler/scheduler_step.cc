@@ -26,6 +26,21 @@ int64_t Scheduler::sequences_per_plan() const {
   return std::max<int64_t>(1, (running() + options_.depth - 1) / options_.depth);
 }
 
+// m equal steps keep each of d stages busy for m of m + d - 1 of the time, so the tokens at hand make 2 d steps. The
+// next chunk of a sequence with recurrent state waits for the one before it: alone, it gains nothing from shorter ones.
+int64_t Scheduler::tokens_per_plan() const {
+  const int64_t most = options_.max_num_batched_tokens;
+  if (options_.depth == 1 || (keeps_state() && running_.size() + waiting_.size() < 2)) return most;
+  const int64_t steps = int64_t{2} * options_.depth;
+  int64_t at_hand = 0;
+  for (const auto* sequence : running_) at_hand += sequence->size() - sequence->computed;
+  for (const auto& [key, sequence] : waiting_) {
+    if (at_hand >= most * steps) break;
+    at_hand += sequence->size() - sequence->computed;
+  }
+  return std::clamp((at_hand + steps - 1) / steps, std::min(options_.least_chunk, most), most);
+}
+
 // False when the sequence itself had to go, or must wait for a step under way.
 bool Scheduler::make_room(Sequence& sequence, int64_t token_capacity, StepPlan& plan, Budget& budget) {
   while (!blocks_.grow(sequence.blocks, token_capacity)) {

@@ -79,6 +79,24 @@ class SchedulerTest : public testing::Test {
   int64_t next_ = 0;
 };
 
+TEST_F(SchedulerTest, PromptsAreCutForAPipeline) {
+  options_.depth = 2;
+  options_.least_chunk = 3;
+  options_.max_num_seqs = 8;
+  start();
+  add(24);
+  const auto first = scheduler_->schedule();
+  EXPECT_THAT(rows(first), ElementsAre(Rows{0, 6}));
+  const auto second = scheduler_->schedule();  // while the first is under way
+  EXPECT_THAT(rows(second), ElementsAre(Rows{0, 6}));
+  scheduler_->update(first, {.sequences = {{}}});
+  EXPECT_THAT(rows(scheduler_->schedule()), ElementsAre(Rows{0, 5}));
+  add(4);
+  add(4);
+  EXPECT_THAT(rows(scheduler_->schedule()), ElementsAre(Rows{0, 7}));  // 26 tokens are not computed: a quarter of them
+  EXPECT_THAT(rows(scheduler_->schedule()), ElementsAre(Rows{1, 4}, Rows{2, 3}));
+}
+
 TEST_F(SchedulerTest, OneBudgetIsSharedRunningFirst) {
   start();
   add(10);

@@ -60,7 +60,8 @@ struct Sequence {
   bool may_leave = false;  // someone brings it back
 
   bool pushes = false;                          // its KV goes to another engine while it is computed
-  int64_t pushed_blocks = 0;                    // leading blocks that have been given to the connector
+  int64_t pushed_tokens = 0;                    // leading tokens whose KV has been given to the connector
+  uint64_t push_id = 0;                         // what the connector knows it by, once it was given something
   bool remote_decode = false;                   // keep the prompt's KV for another engine at the end
   std::optional<RemotePrefill> remote_prefill;  // until decided
   std::optional<TokenId> expected_first_token;  // what the prefill engine sampled

@@ -64,6 +64,7 @@ struct StepPlan {
   uint64_t number = 0;
   std::vector<SequenceStep> sequences;
   int64_t row_count = 0;
+  bool pushes = false;  // KV of its sequences goes to another engine while it is computed
   std::vector<KvLoad> loads;
   std::vector<SequenceId> declined;  // will not fetch what they could have fetched
   std::vector<SequenceId> leaving;   // without a block here: to be taken out before the step and resumed elsewhere

@@ -22,7 +22,10 @@ void Worker::execute(const RankStep& step, const StepBuffers& buffers) {
   BATON_CHECK(step.rows() <= options_.max_rows &&
               step.logit_rows.size() <= static_cast<size_t>(options_.max_logit_rows));
   copy_states(step);
-  const auto& listener = options_.on_entries;
+  std::function<void(int)> listener;
+  if (options_.on_entries && step.push_step != 0) {
+    listener = [this, number = step.push_step](int count) { options_.on_entries(number, count); };
+  }
   model_->forward({.tokens = step.tokens,
                    .positions = step.positions,
                    .slices = step.slices,

@@ -21,8 +21,9 @@ struct WorkerOptions {
   std::vector<std::byte*> context_memory;  // [context.size] arenas of the context ranks, in their order
   int max_rows = 0;
   int max_logit_rows = 0;  // sampled and prompt positions of a step together
-  // Called in a step as the layers go by, with how many cache entries are ready; once more after it, with all.
-  std::function<void(int)> on_entries;
+  // Called in a step of which KV is pushed, with its number, as the layers go by: how many cache entries are ready.
+  // Once more after it, with all.
+  std::function<void(uint64_t step, int count)> on_entries;
 };
 
 // Where a step comes from and goes to. All of it is memory that the ranks of a stage share.
