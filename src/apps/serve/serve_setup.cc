@@ -127,6 +127,25 @@ std::string random_engine_id() {
   return fmt::format("{:08x}{:08x}", device(), device());
 }
 
+// "recompute" or "fail", or one for each group: {"blocks": "recompute", "state": "fail"}.
+Result<engine::LoadFailurePolicy> load_failure_policy_of(const json& config) {
+  engine::LoadFailurePolicy policy;
+  const auto given = config.find("kv_load_failure_policy");
+  if (given == config.end() || given->is_null()) return policy;
+  const json groups = given->is_object() ? *given : json{{"blocks", *given}, {"state", *given}};
+  for (const auto& [group, value] : groups.items()) {
+    const bool known = group == "blocks" || group == "state";
+    if (!known || (value != "recompute" && value != "fail")) {
+      return fail(Code::kInvalidArgument,
+                  "--kv-transfer-config kv_load_failure_policy {}: use recompute or fail, or an object that says so of "
+                  "blocks and state",
+                  given->dump());
+    }
+    (group == "blocks" ? policy.recompute_blocks : policy.recompute_state) = value == "recompute";
+  }
+  return policy;
+}
+
 Result<engine::KvTransferConfig> kv_transfer_of(const json& value, const TopologySetup& topology,
                                                 const ReadEnvironment& environment) {
   engine::KvTransferConfig config;
@@ -155,12 +174,7 @@ Result<engine::KvTransferConfig> kv_transfer_of(const json& value, const Topolog
   }
   BATON_TRY_ASSIGN(config.host, text_member(value, "kv_ip"));
   if (config.host.empty()) config.host = topology.own_address;
-  BATON_TRY_ASSIGN(const std::string policy, text_member(value, "kv_load_failure_policy"));
-  if (!policy.empty() && policy != "fail" && policy != "recompute") {
-    return fail(Code::kInvalidArgument, "--kv-transfer-config kv_load_failure_policy '{}': use recompute or fail",
-                policy);
-  }
-  config.recompute_on_failure = policy != "fail";
+  BATON_TRY_ASSIGN(config.on_load_failure, load_failure_policy_of(value));
   const json extra = value.value("kv_connector_extra_config", json::object());
   if (!extra.is_object()) {
     return fail(Code::kInvalidArgument, "--kv-transfer-config kv_connector_extra_config: not an object");
@@ -301,6 +315,8 @@ Result<server::ServerOptions> server_options_of(const ParsedArgs& parsed, bool a
   BATON_TRY_ASSIGN(options.http, http_options_of(parsed, as_vllm));
   if (const auto it = parsed.values.find("api-key"); it != parsed.values.end()) options.api_keys = it->second;
   if (const auto key = environment("VLLM_API_KEY"); options.api_keys.empty() && !key.empty()) options.api_keys = {key};
+  options.forwarders =
+      net::parse_forwarders(parsed.has("forwarded-allow-ips") ? parsed.value("forwarded-allow-ips") : "127.0.0.1");
   options.version = BATON_VERSION;
   options.limits.max_n = int_or(parsed, "max-waiting-requests", 4096);
   options.limits.max_logprobs = int_or(parsed, "max-logprobs", 20);
