@@ -50,6 +50,7 @@ struct EngineRequest {
   int prompt_index = 0;  // of several prompts in one call: part of the noise key
   int choice_index = 0;  // of n: part of the noise key
   int priority = 0;      // lower first, with the priority policy
+  std::string client;    // who asks: clients take turns in the queue, and none may fill it. Empty: one like any other
   std::string cache_salt;
   std::optional<int> data_parallel_rank;  // of several replicas, the one that must take it
   std::optional<wire::KvTransferParams> kv_transfer;
@@ -95,6 +96,12 @@ using OutputCallback = std::function<void(RequestOutput&&)>;
 
 enum class KvRole : uint8_t { kNone, kProducer, kConsumer, kBoth };
 
+// kv_load_failure_policy, for each of the groups that a hand-off brings: what a request whose KV did not arrive does.
+struct LoadFailurePolicy {
+  bool recompute_blocks = true;  // false: it fails
+  bool recompute_state = true;   // the recurrent state; without it the whole prompt is computed again
+};
+
 struct KvTransferConfig {
   KvRole role = KvRole::kNone;
   std::string connector;           // as given: MooncakeConnectorV1, MooncakeConnectorV2, NixlConnector
@@ -102,10 +109,12 @@ struct KvTransferConfig {
   std::string host = "127.0.0.1";  // advertised to D, and bound on P
   int port = 0;                    // 0: any free port
   double lease_s = 30;
-  bool recompute_on_failure = true;  // kv_load_failure_policy
-  std::string transport = "auto";    // auto | shm | tcp
-  std::string secret;                // shared secret of the control channel; empty: none
+  LoadFailurePolicy on_load_failure;
+  std::string transport = "auto";  // auto | shm | tcp
+  std::string secret;              // shared secret of the control channel; empty: none
   std::string tls_cert, tls_key, tls_ca;
+  std::vector<std::string> peers;  // baton_peers: addresses, networks, names that requests may have us connect to
+  bool allow_other_profile = false, allow_other_version = false;  // of the other side
   // kv_connector_extra_config.prefill and .decode: what is said of both sides' grids. Checked, not needed.
   wire::GridClaim prefill_claim, decode_claim;
 };
@@ -127,6 +136,7 @@ struct EngineConfig {
   int long_prefill_token_threshold = 0;  // 0: none; else the largest prompt chunk of a step
   int max_logprobs = 20;                 // the most logprobs or prompt_logprobs a request may ask for; -1: no bound
   int max_waiting_requests = 4096;       // admission bound: beyond it submit fails with kResourceExhausted
+  double max_queue_s = 0;                // one that has not started by then ends with kUnavailable; 0: no bound
   std::string hash_seed;                 // PYTHONHASHSEED: root of the prefix hash chain
   uint64_t seed = 0;
   std::vector<TokenId> eos_token_ids;

@@ -75,6 +75,7 @@ std::unique_ptr<Sequence> EngineCore::make_sequence(Submission& submission, Sequ
   auto sequence = std::make_unique<Sequence>(Sequence{
       .id = id,
       .priority = request.priority,
+      .client = request.client,
       .tokens = request.prompt_ids,
       .prompt_count = static_cast<int64_t>(request.prompt_ids.size()),
       .given_count = static_cast<int64_t>(request.prompt_ids.size() + request.output_ids.size()),
@@ -105,6 +106,7 @@ std::unique_ptr<Sequence> EngineCore::make_sequence(Submission& submission, Sequ
     }
   }
   record = {.id = std::move(request.id),
+            .client = std::move(request.client),
             .on_output = std::move(submission.on_output),
             .times = {.arrival = submission.arrival},
             .seed_drawn = submission.seed_drawn,
@@ -135,6 +137,7 @@ Result<bool> EngineCore::step() {
   if (failure_) return fail(*failure_);
   BATON_TRY(parts_.executor->health());
   poll_handoff();
+  end_overdue();
   auto plan = scheduler_.schedule();
   for (const auto id : plan.leaving) end_early(id, FinishReason::kRecomputed, std::nullopt);
   start_transfers(plan);
@@ -171,11 +174,14 @@ void EngineCore::take_loaded(Handoff::Loaded loaded) {
   record.transferred_bytes = result.bytes;
   record.transfer_seconds = result.seconds;
   auto* sequence = scheduler_.find(loaded.sequence);
+  const auto& policy = config_.kv_transfer.on_load_failure;
+  const bool fails = !result.outcome && ((!policy.recompute_blocks && result.valid_tokens < record.wanted_tokens) ||
+                                         (!policy.recompute_state && record.wanted_state && !result.state_valid));
   if (!result.outcome) {
     ++transfer_failures_;
     log_warning("request={} transfer_failed={:?} valid_tokens={} of {} policy={}", record.id,
                 result.outcome.error().to_string(), result.valid_tokens, sequence->size(),
-                config_.kv_transfer.recompute_on_failure ? "recompute" : "fail");
+                fails ? "fail" : "recompute");
   }
   if (const int64_t had = sequence->computed; result.valid_tokens > had) {
     rank_metrics_.on_tokens(had, result.valid_tokens - had, sequence->blocks.table);
@@ -185,7 +191,7 @@ void EngineCore::take_loaded(Handoff::Loaded loaded) {
   }
   scheduler_.finish_load(loaded.sequence, result.valid_tokens, result.state_valid);
   metrics_.on_load(record.wanted_external, sequence->external_tokens);
-  if (!result.outcome && !config_.kv_transfer.recompute_on_failure) {
+  if (fails) {
     end_early(loaded.sequence, FinishReason::kError, result.outcome.error().with_context("KV transfer"));
   }
 }
@@ -204,6 +210,8 @@ void EngineCore::start_transfers(StepPlan& plan) {
   for (auto& load : plan.loads) {
     auto& record = records_.at(load.sequence);
     record.wanted_external = load.token_count - load.skip_tokens;
+    record.wanted_tokens = load.token_count;
+    record.wanted_state = load.state_slot.has_value();
     // Layerwise, D is the first to know the request: the seed it drew travels on from here.
     if (record.seed_drawn && !record.transfer->metaserver.empty()) record.transfer->baton_seed = record.seed;
     handoff_.start(record.id, *record.transfer, std::move(load));
@@ -221,7 +229,7 @@ Result<void> EngineCore::begin(StepPlan plan) {
     auto& times = record.times;
     if (times.scheduled) continue;
     times.scheduled = started;
-    hooks_.on_leave_queue();
+    hooks_.on_leave_queue(record.client);
   }
   BATON_TRY(parts_.executor->begin(plan));
   under_way_.push_back(std::move(plan));
@@ -296,6 +304,27 @@ void EngineCore::unstick() {
   end_early(*id, FinishReason::kError, Status(Code::kInternal, "the request can't be scheduled"));
 }
 
+// Those that have waited for too long without a start, and fetch nothing either, are better asked for elsewhere.
+void EngineCore::end_overdue() {
+  constexpr auto kEvery = std::chrono::milliseconds(100);
+  const auto now = clock_.now();
+  if (config_.max_queue_s <= 0 || now - overdue_looked_at_ < kEvery) return;
+  overdue_looked_at_ = now;
+  std::vector<SequenceId> overdue;
+  for (const auto& [id, record] : records_) {
+    if (record.times.scheduled || seconds_between(record.times.arrival, now) < config_.max_queue_s) continue;
+    const auto* sequence = scheduler_.find(id);
+    if (sequence->stage == SequenceStage::kWaiting && sequence->blocks.table.empty()) overdue.push_back(id);
+  }
+  for (const auto id : overdue) {
+    end_early(
+        id, FinishReason::kError,
+        Status(Code::kUnavailable, fmt::format("the request has waited for {} s (--max-queue-seconds) and has not "
+                                               "started: try again later",
+                                               config_.max_queue_s)));
+  }
+}
+
 RequestOutput EngineCore::make_output(Record& record, Sequence& sequence) {
   RequestOutput output;
   output.id = record.id;
@@ -334,7 +363,7 @@ void EngineCore::deliver_last(SequenceId id, const Sequence& sequence, RequestOu
        .computed_prompt_tokens = sequence.given_count - sequence.cached_tokens - sequence.external_tokens,
        .max_tokens = record.max_tokens,
        .reason = *output.finish});
-  if (!record.times.scheduled) hooks_.on_leave_queue();
+  if (!record.times.scheduled) hooks_.on_leave_queue(record.client);
   hooks_.on_end(record.id);
   record.on_output(std::move(output));
 }

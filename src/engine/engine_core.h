@@ -47,7 +47,8 @@ class EngineCore {
  public:
   struct Hooks {
     std::function<void(const std::string& id)> on_end;  // just before a request's last output
-    std::function<void()> on_leave_queue;               // a request starts for the first time, or ends before
+    // A request of this client starts for the first time, or ends before.
+    std::function<void(const std::string& client)> on_leave_queue;
   };
   // counts.blocks are of block_tokens tokens each.
   struct Cache {
@@ -81,14 +82,15 @@ class EngineCore {
 
  private:
   struct Record {
-    std::string id;
+    std::string id, client;
     OutputCallback on_output;
     RequestTimes times;
     bool seed_drawn = false;
     uint64_t seed = 0;
     int max_tokens = 0;
     std::optional<wire::KvTransferParams> transfer;
-    int64_t wanted_external = 0;
+    int64_t wanted_external = 0, wanted_tokens = 0;
+    bool wanted_state = false;
     int64_t transferred_bytes = 0;
     double transfer_seconds = 0;
     bool first_output_made = false;
@@ -104,6 +106,7 @@ class EngineCore {
   void settle();
   void take_update(SequenceUpdate update, TimePoint now);
   void unstick();
+  void end_overdue();
   RequestOutput make_output(Record& record, Sequence& sequence);
   void end_early(SequenceId id, FinishReason reason, std::optional<Status> error);
   void deliver_last(SequenceId id, const Sequence& sequence, RequestOutput output);
@@ -120,6 +123,7 @@ class EngineCore {
   Scheduler scheduler_;
   Handoff handoff_;
   std::deque<StepPlan> under_way_;
+  TimePoint overdue_looked_at_{};
   std::optional<Status> failure_;  // of the ranks: nothing goes on
   int64_t next_id_ = 0;
   std::unordered_map<SequenceId, Record> records_;

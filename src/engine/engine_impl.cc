@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "base/client_share.h"
 #include "base/log.h"
 #include "engine/request_check.h"
 
@@ -32,14 +33,15 @@ Result<std::unique_ptr<EngineImpl>> EngineImpl::create(EngineConfig config, int 
                                                        std::unique_ptr<MetricRegistry> own_registry,
                                                        const MakeCore& make_core) {
   std::unique_ptr<EngineImpl> engine(new EngineImpl(std::move(config), vocab_size, clock, std::move(own_registry)));
-  EngineCore::Hooks hooks{.on_end =
-                              [self = engine.get()](const std::string& id) {
-                                std::lock_guard lock(self->door_);
-                                self->live_.erase(id);
-                                // Whoever hears of the end finds it in the statistics, its offer included.
-                                self->stats_ = self->core_->stats();
-                              },
-                          .on_leave_queue = [self = engine.get()] { self->queued_.fetch_sub(1); }};
+  EngineCore::Hooks hooks{
+      .on_end =
+          [self = engine.get()](const std::string& id) {
+            std::lock_guard lock(self->door_);
+            self->live_.erase(id);
+            // Whoever hears of the end finds it in the statistics, its offer included.
+            self->stats_ = self->core_->stats();
+          },
+      .on_leave_queue = [self = engine.get()](const std::string& client) { self->leave_queue(client); }};
   auto core = make_core(std::move(hooks), [self = engine.get()] { self->wake(); });
   if (!core) return fail(std::move(core).error());
   engine->core_ = *std::move(core);
@@ -72,24 +74,45 @@ Result<void> EngineImpl::admit(EngineRequest& request, OutputCallback& on_output
   if (live_.contains(request.id)) {
     return fail(Code::kAlreadyExists, "request id {:?} is in use by a live request", request.id);
   }
-  if (queued_.load() >= config_.max_waiting_requests) {
-    return fail(Code::kResourceExhausted, "{} requests are waiting, which is the bound: try again later",
-                config_.max_waiting_requests);
-  }
+  BATON_TRY(check_room(request.client));
   auto& seed = request.sampling.seed;
   if (!seed && request.kv_transfer) seed = request.kv_transfer->baton_seed;
   const bool drawn = !seed;
   if (drawn) seed = seeds_.next();
   const auto id = request.id;
+  const auto client = request.client;
   Command command = Submission{std::move(request), std::move(on_output), clock_.now(), drawn};
-  queued_.fetch_add(1);
   if (!inbox_.try_push(std::move(command))) {
-    queued_.fetch_sub(1);
     request = std::move(std::get<Submission>(command).request);
     return fail(Code::kResourceExhausted, "the engine's queue is full: try again later");
   }
+  ++queued_;
+  ++queued_of_[client];
   live_.emplace(id, false);
   return {};
+}
+
+// No client takes all of the queue.
+Result<void> EngineImpl::check_room(const std::string& client) const {
+  const int64_t room = config_.max_waiting_requests - queued_;
+  const auto mine = queued_of_.find(client);
+  if (room <= 0) {
+    return fail(Code::kResourceExhausted, "{} requests are waiting, which is the bound: try again later",
+                config_.max_waiting_requests);
+  }
+  if (mine != queued_of_.end() && mine->second >= client_share(room)) {
+    return fail(Code::kResourceExhausted,
+                "{} of {} waiting requests are yours, which is a client's share: try again later", mine->second,
+                queued_);
+  }
+  return {};
+}
+
+void EngineImpl::leave_queue(const std::string& client) {
+  std::lock_guard lock(door_);
+  --queued_;
+  const auto mine = queued_of_.find(client);
+  if (mine != queued_of_.end() && --mine->second == 0) queued_of_.erase(mine);
 }
 
 // The prefill engine need not wait for its lease to end.

@@ -57,6 +57,8 @@ class EngineImpl final : public Engine {
   Result<void> admit(EngineRequest& request, OutputCallback& on_output);
   void wake();
   void decline_rejected(const EngineRequest& request);
+  Result<void> check_room(const std::string& client) const;
+  void leave_queue(const std::string& client);
   void finish_requests(Duration timeout);
   void stop_thread();
 
@@ -76,11 +78,12 @@ class EngineImpl final : public Engine {
   BoundedQueue<Command> inbox_;
   std::atomic<bool> wake_pending_{false};
   std::atomic<bool> reset_requested_{false};
-  std::atomic<int64_t> queued_{0};  // admitted, not started yet
 
   mutable std::mutex door_;
   std::condition_variable changed_;
-  std::unordered_map<std::string, bool> live_;  // id, and whether its abort is on its way
+  std::unordered_map<std::string, bool> live_;          // id, and whether its abort is on its way
+  int64_t queued_ = 0;                                  // admitted, not started yet
+  std::unordered_map<std::string, int64_t> queued_of_;  // the same by client
   SeedSource seeds_;
   EngineStats stats_;
   bool draining_ = false;

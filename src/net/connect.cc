@@ -82,6 +82,10 @@ Task<Result<std::unique_ptr<Stream>>> connect_with(ConnectOptions options, TlsCo
   BATON_CO_TRY_ASSIGN(const auto endpoints, co_await resolve(host, options.port, deadline));
   std::optional<Status> last;
   for (const auto& endpoint : endpoints) {
+    if (const auto address = endpoint.address().to_string(); options.allow && !options.allow(host, address)) {
+      if (!last) last = Status(Code::kInvalidArgument, fmt::format("{} ({}) is not an allowed peer", host, address));
+      continue;
+    }
     auto socket = co_await connect_one(endpoint, deadline);
     if (!socket) {
       last = socket.error();

@@ -255,8 +255,12 @@ class PoolingClient final : public HttpClient {
     if (options_.use_tls && !tls_) {
       BATON_CO_TRY_ASSIGN(tls_, make_client_context(options_.tls));
     }
-    co_return co_await connect_with(
-        {.host = request.host, .port = request.port, .timeout = request.connect_timeout, .tls = nullptr}, tls_);
+    co_return co_await connect_with({.host = request.host,
+                                     .port = request.port,
+                                     .timeout = request.connect_timeout,
+                                     .tls = nullptr,
+                                     .allow = options_.allow},
+                                    tls_);
   }
 
   asio::any_io_executor executor_;

@@ -64,6 +64,7 @@ struct HttpClientOptions {
   bool use_tls = false;
   int max_idle_per_origin = 256;
   size_t max_response_bytes = 512u * 1024 * 1024;
+  std::function<bool(std::string_view host, std::string_view address)> allow = nullptr;  // as ConnectOptions::allow
 };
 // Bound to one executor (an io_context run by one thread, or a strand). Never reads http_proxy from the environment.
 std::unique_ptr<HttpClient> make_http_client(asio::any_io_executor executor, HttpClientOptions options = {});

@@ -280,7 +280,8 @@ Task<bool> HttpConnection::serve_one() {
     if (head.error().status != 0) co_await refuse(std::move(head.error()));
     co_return false;
   }
-  auto body = co_await read_body(*head);
+  BodyShare share(*shared_);
+  auto body = co_await read_body(*head, share);
   if (!body) {
     if (body.error().status != 0) co_await refuse(std::move(body.error()));
     co_return false;
@@ -325,7 +326,18 @@ Task<Parsed<RequestHead>> HttpConnection::read_head() {
   }
 }
 
-Task<Parsed<std::string>> HttpConnection::read_body(const RequestHead& head) {
+bool HttpConnection::BodyShare::grow_to(size_t bytes) {
+  if (bytes <= bytes_) return true;
+  const size_t more = bytes - bytes_;
+  if (shared_.body_bytes.fetch_add(more) + more > shared_.options.max_buffered_body_bytes) {
+    shared_.body_bytes.fetch_sub(more);
+    return false;
+  }
+  bytes_ = bytes;
+  return true;
+}
+
+Task<Parsed<std::string>> HttpConnection::read_body(const RequestHead& head, BodyShare& share) {
   const auto& options = shared_->options;
   const auto too_large = std::unexpected(
       HttpError{413, fmt::format("the body is larger than the limit of {} bytes", options.max_body_bytes)});
@@ -339,6 +351,9 @@ Task<Parsed<std::string>> HttpConnection::read_body(const RequestHead& head) {
     const auto used = decoder.feed(input_, body);
     if (!used) co_return std::unexpected(used.error());
     input_.erase(0, *used);
+    if (!share.grow_to(body.size())) {
+      co_return std::unexpected(HttpError{503, "too many bytes of requests are being read; try again later"});
+    }
     if (decoder.done()) co_return body;
     if (std::exchange(tell_to_continue, false)) {
       const std::span<const std::byte> line = bytes_of("HTTP/1.1 100 Continue\r\n\r\n");
@@ -384,6 +399,7 @@ Task<void> HttpConnection::refuse(HttpError error) {
   const std::string body = error_body(error);
   HttpHeaders headers;
   headers.add("Content-Type", "application/json");
+  if (error.status == 503) headers.add("Retry-After", "1");
   std::string head = response_head(error.status, headers);
   fmt::format_to(std::back_inserter(head), "Content-Length: {}\r\nConnection: close\r\n\r\n", body.size());
   const std::span<const std::byte> pieces[] = {bytes_of(head), bytes_of(body)};

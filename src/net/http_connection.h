@@ -24,6 +24,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
     HttpHandler handler;
     std::atomic<bool> draining{false};
     std::atomic<int> open{0};
+    std::atomic<size_t> body_bytes{0};  // of all requests being read or handled
   };
   HttpConnection(std::unique_ptr<Stream> stream, std::shared_ptr<Shared> shared);
   ~HttpConnection();
@@ -36,6 +37,19 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
  private:
   friend class ConnectionResponder;
+  // What one request's body takes of the bytes for all; gives it back at its end.
+  class BodyShare {
+   public:
+    explicit BodyShare(Shared& shared) : shared_(shared) {}
+    ~BodyShare() { shared_.body_bytes.fetch_sub(bytes_); }
+    BodyShare(const BodyShare&) = delete;
+    BodyShare& operator=(const BodyShare&) = delete;
+    bool grow_to(size_t bytes);  // false: there is no room
+
+   private:
+    Shared& shared_;
+    size_t bytes_ = 0;
+  };
   enum class Wait : uint8_t { kBytes, kTimeout, kEnd };
 
   Task<void> pump();
@@ -44,7 +58,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   Task<bool> serve_one();  // false: close
   Task<Wait> wait_for_bytes(TimePoint deadline);
   Task<Parsed<RequestHead>> read_head();  // status 0: close without a word
-  Task<Parsed<std::string>> read_body(const RequestHead& head);
+  Task<Parsed<std::string>> read_body(const RequestHead& head, BodyShare& share);
   Task<bool> run_handler(RequestHead head);
   Task<void> refuse(HttpError error);
   Task<void> linger();

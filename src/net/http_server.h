@@ -39,11 +39,12 @@ using HttpHandler = std::function<Task<void>(HttpRequest&, HttpResponder&)>;
 
 struct HttpServerOptions {
   ListenOptions listen;
-  TlsOptions tls;                                      // used when enabled()
-  size_t max_header_bytes = 64 * 1024;                 // 431 beyond
-  size_t max_header_count = 256;                       // 431
-  size_t max_body_bytes = 512u * 1024 * 1024;          // 413
-  int max_connections = 8192;                          // beyond: 503 with Retry-After, then closed
+  TlsOptions tls;                                            // used when enabled()
+  size_t max_header_bytes = 64 * 1024;                       // 431 beyond
+  size_t max_header_count = 256;                             // 431
+  size_t max_body_bytes = 512u * 1024 * 1024;                // 413
+  size_t max_buffered_body_bytes = 2u * 1024 * 1024 * 1024;  // of all requests together: 503 with Retry-After
+  int max_connections = 8192;                                // beyond: 503 with Retry-After, then closed
   Duration header_timeout = std::chrono::seconds(10);  // whole head, from its first byte (half-open, slowloris): 408
   Duration body_timeout = std::chrono::seconds(30);    // without progress: 408
   Duration keep_alive_timeout = std::chrono::seconds(65);  // idle between requests

@@ -403,5 +403,28 @@ TEST_F(Server, ManyClientsOnTwoThreads) {
   EXPECT_EQ(good, 1600);
 }
 
+TEST_F(Server, BodiesOfAllRequestsTogetherAreBounded) {
+  serve_echo({.max_body_bytes = 1 << 20, .max_buffered_body_bytes = 1 << 20});
+  const std::string half(600 << 10, 'x');
+  RawClient slow(server_->port());
+  slow.send(fmt::format("POST /slow HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", half.size() + 1));
+  slow.send(half);
+  std::string refused;
+  EXPECT_TRUE(wait_until([&] {
+    refused = ask(post("/late", half));
+    return refused.starts_with("HTTP/1.1 503 ");
+  }));
+  EXPECT_NE(refused.find("Retry-After: 1\r\n"), std::string::npos) << refused;
+  slow.send("x");
+  EXPECT_TRUE(slow.receive("POST /slow").starts_with("HTTP/1.1 200 "));
+  // What was held is given back, by those that are answered and by those that go away.
+  EXPECT_TRUE(wait_until([&] { return ask(post("/later", half)).starts_with("HTTP/1.1 200 "); }));
+  RawClient gone(server_->port());
+  gone.send(fmt::format("POST /gone HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", half.size() + 1));
+  gone.send(half);
+  gone.close();
+  EXPECT_TRUE(wait_until([&] { return ask(post("/last", half)).starts_with("HTTP/1.1 200 "); }));
+}
+
 }  // namespace
 }  // namespace baton::net

@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/clock.h"
@@ -64,11 +65,18 @@ struct TlsOptions {
   bool enabled() const { return !cert_file.empty() || !ca_file.empty(); }
 };
 
+// Whether a client could use them: kInvalidArgument names the file that is wrong. For starts, so that a typing error is
+// not found at the first connection.
+Result<void> check_client_tls(const TlsOptions& options);
+
 struct ConnectOptions {
   std::string host;  // name, IPv4, or IPv6 with or without brackets
   int port = 0;
   Duration timeout = std::chrono::seconds(5);
   const TlsOptions* tls = nullptr;  // not null: TLS
+  // Not empty: only addresses that it allows are connected to. It is asked with `host` and each address it resolved to,
+  // as numbers, so that a name can't lead elsewhere between a check and its use. None allowed: kInvalidArgument.
+  std::function<bool(std::string_view host, std::string_view address)> allow = nullptr;
 };
 // Resolves, connects (all addresses in turn), sets TCP_NODELAY, shakes hands.
 Task<Result<std::unique_ptr<Stream>>> connect(ConnectOptions options);

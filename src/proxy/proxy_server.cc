@@ -72,10 +72,10 @@ net::Task<void> handle(State state, net::HttpRequest& request, net::HttpResponde
 
 // Stop: no new connections, running requests end or run out of time, then everything closes.
 net::Task<void> wind_down(State state, asio::io_context& context) {
-  log_info("event=proxy_stopping in_flight={}", state->in_flight);
+  log_info("event=proxy_stopping in_flight={}", state->door.in_flight());
   state->server->stop_accepting();
   const TimePoint deadline = net::deadline_after(state->options.drain_timeout);
-  while (state->in_flight > 0 && state->clock.now() < deadline) {
+  while (state->door.in_flight() > 0 && state->clock.now() < deadline) {
     asio::steady_timer pause(state->executor, std::chrono::milliseconds(20));
     co_await pause.async_wait(kAwait);
   }
@@ -115,7 +115,7 @@ ProxyState::ProxyState(asio::any_io_executor on, ProxyOptions with)
     : executor(on),
       options(std::move(with)),
       instances(options.health),
-      client(net::make_http_client(on, {})),
+      client(net::make_http_client(on, {.tls = options.engine_tls, .use_tls = options.engines_over_tls})),
       probe_timer(on) {}
 
 std::optional<net::HttpClientRequest> ProxyState::request_to(InstanceId id, std::string method,
@@ -134,6 +134,7 @@ std::optional<net::HttpClientRequest> ProxyState::request_to(InstanceId id, std:
 Result<std::unique_ptr<ProxyServer>> ProxyServer::start(asio::any_io_executor executor, ProxyOptions options) {
   if (options.decode.empty())
     return fail(Code::kInvalidArgument, "the proxy needs at least one decode instance (--decoder-hosts)");
+  if (options.engines_over_tls) BATON_TRY(net::check_client_tls(options.engine_tls));
   if (options.decode_first) BATON_TRY(check_reachable(options.http.listen.host));
   auto state = std::make_shared<ProxyState>(executor, std::move(options));
   for (const auto& each : state->options.prefill) BATON_TRY(state->instances.add(Role::kPrefill, each.host, each.port));
@@ -157,7 +158,7 @@ Result<std::unique_ptr<ProxyServer>> ProxyServer::start(asio::any_io_executor ex
 ProxyServer::ProxyServer(std::shared_ptr<ProxyState> state) : state_(std::move(state)) {}
 ProxyServer::~ProxyServer() { close(); }
 int ProxyServer::port() const { return state_->server->port(); }
-int ProxyServer::requests_in_flight() const { return state_->in_flight; }
+int ProxyServer::requests_in_flight() const { return state_->door.in_flight(); }
 void ProxyServer::stop_accepting() { state_->server->stop_accepting(); }
 void ProxyServer::close() {
   state_->server->close();

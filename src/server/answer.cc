@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "net/client_name.h"
 #include "net/sse.h"
 #include "server/generation.h"
 #include "server/json_text.h"
@@ -69,7 +70,7 @@ class Answer {
       co_return;
     }
     if (auto submitted = submit_first(); !submitted) {
-      co_await responder_.respond(error_response(to_api_error(submitted.error())));
+      co_await responder_.respond(context_.refuse(to_api_error(submitted.error())));
       co_return;
     }
     std::vector<std::string> ids;
@@ -92,6 +93,7 @@ class Answer {
     request.prompt_index = choice.prompt_index;
     request.choice_index = static_cast<int>(index) % plan_.fields.n;
     request.priority = plan_.fields.priority;
+    request.client = plan_.client;
     request.cache_salt = plan_.fields.cache_salt;
     request.output_ids = plan_.resumed_output;
     request.data_parallel_rank = plan_.data_parallel_rank;
@@ -269,7 +271,7 @@ class Answer {
     if (status.code() == Code::kCancelled) co_return;  // nobody is there to read it
     const ApiError error = to_api_error(status);
     if (!responder_.answered()) {
-      co_await responder_.respond(error_response(error));
+      co_await responder_.respond(context_.refuse(error));
       co_return;
     }
     if (co_await write(net::sse_event(to_text(error_body(error))) + net::sse_event("[DONE]"))) {
@@ -312,6 +314,7 @@ AnswerPlan make_plan(ServerContext& context, const net::HttpRequest& http, std::
   plan.request_id = context.request_id(http, fields.request_id);
   plan.id = std::string(id_prefix) + plan.request_id;
   plan.data_parallel_rank = data_parallel_rank(http);
+  plan.client = net::client_name(http, context.options.api_keys.size() > 1, context.options.forwarders);
   plan.created = unix_time();
   plan.model = context.model_name();
   plan.fields = std::move(fields);

@@ -64,6 +64,12 @@ bool is_authorised(const ServerContext& context, const net::HttpRequest& request
   return found;
 }
 
+net::HttpResponse unauthorised(ServerContext& context) {
+  constexpr int kStatus = 401;
+  context.metrics.count_refusal(kStatus);
+  return json_response({{"error", "Unauthorized"}}, kStatus);
+}
+
 net::HttpResponse cors_preflight() {
   net::HttpResponse response{.status = 200};
   response.headers.set("Access-Control-Allow-Origin", "*");
@@ -78,10 +84,10 @@ struct Choice {
   std::optional<net::HttpResponse> refusal;
 };
 
-Choice choose(const ServerContext& context, const net::HttpRequest& request) {
+Choice choose(ServerContext& context, const net::HttpRequest& request) {
   if (request.method == "OPTIONS" && context.options.allow_cors) return {nullptr, cors_preflight()};
   if (!is_authorised(context, request)) {
-    return {nullptr, json_response({{"error", "Unauthorized"}}, 401)};
+    return {nullptr, unauthorised(context)};
   }
   bool path_known = false;
   std::string allowed;
@@ -118,7 +124,10 @@ net::Task<std::string_view> serve(ServerContext& context, net::HttpRequest& requ
       std::atomic<int64_t>& count;
       ~Leave() { count.fetch_sub(1); }
     } leave{context.requests_in_flight};
+    const SteadyClock clock;
+    const TimePoint begin = clock.now();
     co_await route->generating(context, request, responder);
+    if (responder.status() == 200) context.pace.observe(seconds_between(begin, clock.now()));
   }
   co_return route == nullptr ? std::string_view("none") : route->path;
 }

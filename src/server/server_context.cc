@@ -11,7 +11,21 @@ ServerMetrics::ServerMetrics(MetricRegistry& registry)
           registry.histogram("vllm:request_params_n", "Histogram of the n request parameter.", {1, 2, 5, 10, 20})),
       request_seconds(registry.histogram("http_request_duration_highr_seconds", "Latency of all HTTP requests.",
                                          {.01, .025, .05, .075, .1, .25, .5, .75, 1, 2.5, 5, 10, 30, 60})),
-      registry_(registry) {}
+      registry_(registry) {
+  const auto refused = [&](const char* reason) {
+    return registry.counter("baton_server_refused_requests_total", "Requests that were not served, by reason.",
+                            {{"reason", reason}});
+  };
+  unauthorized_ = refused("unauthorized");
+  queue_full_ = refused("queue_full");
+  unavailable_ = refused("unavailable");
+}
+
+void ServerMetrics::count_refusal(int status) {
+  if (status == 401) unauthorized_.add();
+  if (status == 429) queue_full_.add();
+  if (status == 503) unavailable_.add();
+}
 
 void ServerMetrics::count_request(const std::string& method, int status, const std::string& route, double seconds) {
   request_seconds.observe(seconds);
@@ -23,6 +37,16 @@ void ServerMetrics::count_request(const std::string& method, int status, const s
                                    {{"method", method}, {"status", status_class}, {"handler", route}});
   }
   it->second.add();
+}
+
+net::HttpResponse ServerContext::refuse(const ApiError& error) {
+  metrics.count_refusal(error.status);
+  auto response = error_response(error);
+  if (error.status == 429 || error.status == 503) {
+    const int seconds = pace.retry_after(engine.stats(), engine.config().max_num_seqs);
+    response.headers.set("Retry-After", std::to_string(seconds));
+  }
+  return response;
 }
 
 bool ServerContext::serves(const std::string& name) const {

@@ -13,6 +13,7 @@
 #include "base/metrics.h"
 #include "engine/engine.h"
 #include "net/http_server.h"
+#include "server/admission.h"
 #include "server/live_requests.h"
 #include "server/marker_tokens.h"
 #include "server/request_fields.h"
@@ -26,6 +27,7 @@ struct ServerOptions {
   std::vector<std::string> served_model_names;  // the first stands in answers; all are accepted
   std::string model_root;                       // path shown as "root" in /v1/models
   std::vector<std::string> api_keys;            // empty: no check
+  std::vector<std::string> forwarders;          // see net/client_name.h
   std::string version;
   RequestLimits limits;
   SamplingDefaults sampling_defaults;
@@ -49,11 +51,14 @@ struct ServerMetrics {
   Histogram request_seconds;
   // By method, status class and route (a known path, or "none": labels stay few whatever clients send).
   void count_request(const std::string& method, int status, const std::string& route, double seconds);
+  // By reason: unauthorized, queue_full (or the client's share of it), unavailable (draining, waited too long, dead).
+  void count_refusal(int status);
 
  private:
   MetricRegistry& registry_;
   std::mutex mutex_;
   std::map<std::string, Counter> counters_;
+  Counter unauthorized_, queue_full_, unavailable_;
 };
 
 struct ServerContext {
@@ -64,9 +69,13 @@ struct ServerContext {
   ServerOptions options;
   ServerMetrics metrics;
   LiveRequests live;
+  Pace pace;
   int longest_token_bytes = 1;
   std::array<MarkerTokens, 2> marker_tokens = {};  // of options.output_format, without and with tool calls
   std::atomic<int64_t> requests_in_flight{0};
+
+  // The answer, and how soon to ask again; counted by reason.
+  net::HttpResponse refuse(const ApiError& error);
 
   // The most bytes of text that can fit the context, whatever tokens it becomes: longer text is refused unread.
   size_t longest_text_bytes() const {

@@ -32,7 +32,7 @@ enum class TransportMode : uint8_t { kAuto, kShm, kTcp };
 
 struct ConsumerFsmOptions {
   wire::EngineIdentity identity;
-  bool allow_other_profile = false;
+  wire::CompareOptions allow;  // what of identities may differ
   TransportMode transport = TransportMode::kAuto;
   std::shared_ptr<const Holdings> holdings;            // ours: all of the model
   wire::GridClaim claim;                               // what our configuration says of prefill engines

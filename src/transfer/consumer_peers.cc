@@ -159,8 +159,7 @@ void ConsumerFsm::on_message(ConnectionId connection, const wire::Message& messa
 // Of a peer that was here before, what is known of its layout stays.
 Result<void> ConsumerFsm::take_layout(Peer& peer, const wire::HelloReply& reply) const {
   const auto& layout = reply.identity.layout;
-  BATON_TRY(
-      wire::compare_identity(options_.identity, reply.identity, {.allow_other_profile = options_.allow_other_profile}));
+  BATON_TRY(wire::compare_identity(options_.identity, reply.identity, options_.allow));
   BATON_TRY(wire::check_claim(options_.claim, layout.grid, "prefill engine"));
   const bool same = peer.holdings != nullptr && layout == peer.hello.identity.layout &&
                     reply.block_count == peer.hello.block_count && reply.slot_count == peer.hello.slot_count;

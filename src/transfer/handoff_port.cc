@@ -79,9 +79,11 @@ net::Task<void> HandoffPort::admit(uint64_t id, std::unique_ptr<net::Stream> str
 net::Task<Result<std::unique_ptr<net::Stream>>> connect_to_port(const PullConnectorOptions& options,
                                                                 const net::TlsOptions* tls, std::string host,
                                                                 int port) {
-  BATON_CO_TRY_ASSIGN(
-      auto stream,
-      co_await net::connect({.host = std::move(host), .port = port, .timeout = kConnectTimeout, .tls = tls}));
+  BATON_CO_TRY_ASSIGN(auto stream, co_await net::connect({.host = std::move(host),
+                                                          .port = port,
+                                                          .timeout = kConnectTimeout,
+                                                          .tls = tls,
+                                                          .allow = options.peers.predicate()}));
   BATON_CO_TRY(co_await transport::authenticate_as_client(*stream, options.secret, kConnectTimeout));
   co_return stream;
 }

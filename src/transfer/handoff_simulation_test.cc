@@ -289,7 +289,7 @@ class World {
   void on(Disconnect& disconnect) {
     const auto it = open_.find(disconnect.connection);
     if (it == open_.end()) return;
-    at(soon(), [this, id = it->first, m = it->second] { members_[m].producer->on_closed(id); });
+    at(soon(), [this, id = it->first, m = it->second] { members_[m].producer->on_closed(id, now_); });
     open_.erase(it);
   }
   void on(SendToPeer& send) { to_producer(send.connection, send.message); }
@@ -399,7 +399,7 @@ class World {
   void break_connection(ConnectionId connection) {
     const auto it = open_.find(connection);
     if (it == open_.end()) return;
-    at(soon(), [this, connection, m = it->second] { members_[m].producer->on_closed(connection); });
+    at(soon(), [this, connection, m = it->second] { members_[m].producer->on_closed(connection, now_); });
     open_.erase(it);
     at(soon(), [this, connection] { consumer_.on_disconnected(connection, {Code::kUnavailable, "reset"}, now_); });
   }

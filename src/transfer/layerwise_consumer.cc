@@ -181,8 +181,7 @@ net::Task<Result<wire::EngineIdentity>> LayerwiseConsumer::greet(transport::Fram
   auto* const hello = std::get_if<wire::Hello>(&frame.message);
   if (hello == nullptr) co_return fail(Code::kFailedPrecondition, "the first message must be Hello");
   const auto& layout = hello->identity.layout;
-  auto agreed =
-      wire::compare_identity(options_.identity, hello->identity, {.allow_other_profile = options_.allow_other_profile});
+  auto agreed = wire::compare_identity(options_.identity, hello->identity, options_.allow);
   if (agreed) agreed = wire::check_claim(options_.peer_claim, layout.grid, "prefill engine");
   if (!agreed) co_return fail(agreed.error().with_context("decode engine refuses the hand-off"));
   BATON_CO_TRY_ASSIGN(const auto theirs, holdings_of(layout, 0, 0));

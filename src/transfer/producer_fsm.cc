@@ -88,8 +88,7 @@ void ProducerFsm::on_message(ConnectionId connection, const wire::Message& messa
 }
 
 void ProducerFsm::on(ConnectionId connection, const wire::Hello& hello) {
-  const auto agreed = wire::compare_identity(options_.hello.identity, hello.identity,
-                                             {.allow_other_profile = options_.allow_other_profile});
+  const auto agreed = wire::compare_identity(options_.hello.identity, hello.identity, options_.allow);
   const auto as_claimed = wire::check_claim(options_.claim, hello.identity.layout.grid, "decode engine");
   if (!agreed) return close(connection, agreed.error().with_context("prefill engine refuses the hand-off"));
   if (!as_claimed) return close(connection, as_claimed.error().with_context("prefill engine refuses the hand-off"));
@@ -98,7 +97,7 @@ void ProducerFsm::on(ConnectionId connection, const wire::Hello& hello) {
 }
 
 void ProducerFsm::on(ConnectionId connection, const wire::OfferQuery& query, TimePoint now) {
-  LiveOffer* offer = find(query.offer_id, now);
+  LiveOffer* offer = find_for(connection, query.offer_id, now);
   if (offer == nullptr) {
     return send_error(connection, query.call, query.offer_id, Code::kNotFound,
                       "no such offer: done, aborted or its lease has ended");
@@ -129,7 +128,7 @@ void ProducerFsm::answer_query(uint64_t offer_id, const LiveOffer& offer, Query 
 void ProducerFsm::on(ConnectionId connection, const wire::Renew& renew, TimePoint now) {
   wire::RenewReply reply{.call = renew.call};
   for (const uint64_t id : renew.offer_ids) {
-    LiveOffer* offer = find(id, now);
+    LiveOffer* offer = find_for(connection, id, now);
     if (offer == nullptr) {
       reply.rejected.push_back(id);
     } else {
@@ -151,7 +150,7 @@ void ProducerFsm::on(ConnectionId connection, const wire::EndOffer& end_offer) {
 }
 
 void ProducerFsm::on(ConnectionId connection, const wire::ReadBlocks& read, TimePoint now) {
-  LiveOffer* offer = find(read.offer_id, now);
+  LiveOffer* offer = find_for(connection, read.offer_id, now);
   if (offer == nullptr || !offer->sealed) {
     return send_error(connection, read.call, read.offer_id, Code::kNotFound,
                       "no such offer: done, aborted or its lease has ended");
@@ -197,9 +196,10 @@ Result<SendPart> ProducerFsm::send_part(const LiveOffer& offer, const wire::Read
   return SendPart{part.of, seal.block, tokens, seal.generation};
 }
 
-void ProducerFsm::on_closed(ConnectionId connection) {
+void ProducerFsm::on_closed(ConnectionId connection, TimePoint now) {
   connections_.erase(connection);
   for (auto& [id, offer] : offers_) {
+    if (offer.heard_on == connection) offer.expires = std::min(offer.expires, now + options_.lease / 6);
     std::erase_if(offer.waiting, [&](const Query& query) { return query.connection == connection; });
   }
 }
@@ -236,6 +236,12 @@ ProducerFsm::LiveOffer* ProducerFsm::find(uint64_t offer_id, TimePoint now) {
     return nullptr;
   }
   return &it->second;
+}
+
+ProducerFsm::LiveOffer* ProducerFsm::find_for(ConnectionId connection, uint64_t offer_id, TimePoint now) {
+  LiveOffer* offer = find(offer_id, now);
+  if (offer != nullptr) offer->heard_on = connection;
+  return offer;
 }
 
 void ProducerFsm::end(Offers::iterator offer, EndReason reason) {

@@ -1,6 +1,8 @@
 // P's side of a pull hand-off as a pure state machine: messages and time in, actions out. No sockets, clocks, threads.
 //
-// An offer lives from offer() until one of: D is done, D aborts, its lease ends, the engine revokes it. Then, as soon
+// An offer lives from offer() until one of: D is done, D aborts, its lease ends, the engine revokes it. The lease of an
+// offer whose D has lost its connection is cut to a sixth: a D that lives is back by then, and one that died does not
+// keep our memory for the rest of it. Then, as soon
 // as no seal or send reads its blocks any more, they are reopened (their generation moves on, so that late readers
 // reject what they copy) and released, exactly once.
 #pragma once
@@ -27,8 +29,8 @@ using ConnectionId = uint64_t;
 struct ProducerFsmOptions {
   wire::HelloReply hello;  // who we are, and where the arenas are
   std::shared_ptr<const Holdings> holdings;
-  wire::GridClaim claim;  // what our configuration says of decode engines
-  bool allow_other_profile = false;
+  wire::GridClaim claim;       // what our configuration says of decode engines
+  wire::CompareOptions allow;  // what of identities may differ
   Duration lease = std::chrono::seconds(30);
   size_t offers_max = 8192;
   size_t reads_per_connection_max = wire::kReadsMax;
@@ -92,7 +94,7 @@ class ProducerFsm {
   void revoke(const std::string& request_id);
   void on_sealed(uint64_t offer_id, const std::vector<uint64_t>& generations, TimePoint now);
   void on_message(ConnectionId connection, const wire::Message& message, TimePoint now);
-  void on_closed(ConnectionId connection);
+  void on_closed(ConnectionId connection, TimePoint now);
   void on_blocks_sent(ConnectionId connection, uint64_t offer_id);
   // Ends expired leases. Call at next_deadline() or later.
   void tick(TimePoint now);
@@ -113,6 +115,7 @@ class ProducerFsm {
     wire::PromptDigest prompt{};
     std::vector<BlockSeal> blocks;  // and then the state, if there is one
     TimePoint expires;
+    ConnectionId heard_on = 0;  // the last that asked for it, read it or renewed its lease
     bool sealed = false;
     int sends = 0;  // SendBlocks not yet reported as sent
     std::optional<EndReason> ended;
@@ -130,6 +133,7 @@ class ProducerFsm {
   void on(ConnectionId connection, const wire::ReadBlocks& read, TimePoint now);
   Result<SendPart> send_part(const LiveOffer& offer, const wire::ReadBlocks& read, const wire::ReadPart& part) const;
   LiveOffer* find(uint64_t offer_id, TimePoint now);
+  LiveOffer* find_for(ConnectionId connection, uint64_t offer_id, TimePoint now);
   void answer_query(uint64_t offer_id, const LiveOffer& offer, Query query);
   void end(Offers::iterator offer, EndReason reason);
   void release_if_quiet(Offers::iterator offer);

@@ -102,6 +102,40 @@ TEST_F(ProducerFsmTest, ARenewKeepsALiveLeaseAndNeverRevivesADeadOne) {
   EXPECT_EQ(only<Release>(actions).size(), 1u);
 }
 
+TEST_F(ProducerFsmTest, ADeadDecodeEngineKeepsOurMemoryForASixthOfTheLease) {
+  greet(1);
+  offer_sealed(7, "asked for", {5}, 4);
+  offer_sealed(8, "renewed", {6}, 4);
+  offer_sealed(9, "not heard of", {7}, 4);
+  fsm.on_message(1, wire::OfferQuery{1, 7}, now);
+  fsm.on_message(1, wire::Renew{2, {8}}, now + seconds(12));
+  fsm.on_closed(1, now + seconds(13));
+  fsm.tick(now + seconds(17));
+  EXPECT_TRUE(released().empty());
+  EXPECT_EQ(fsm.next_deadline(), now + seconds(18));
+  fsm.tick(now + seconds(18));
+  EXPECT_EQ(released(), (std::vector<std::string>{"asked for", "renewed"}));
+  fsm.tick(now + seconds(29));
+  EXPECT_TRUE(released().empty());
+}
+
+TEST_F(ProducerFsmTest, ADecodeEngineThatComesBackKeepsItsOffers) {
+  greet(1);
+  offer_sealed(7, "r", {5}, 4);
+  fsm.on_message(1, wire::OfferQuery{1, 7}, now);
+  fsm.on_closed(1, now + seconds(1));
+  greet(2);
+  fsm.on_message(2, wire::Renew{2, {7}}, now + seconds(2));
+  fsm.tick(now + seconds(21));
+  EXPECT_TRUE(released().empty());
+  // It was on its new connection before the end of the old one was noticed.
+  greet(3);
+  fsm.on_message(3, wire::Renew{3, {7}}, now + seconds(21));
+  fsm.on_closed(2, now + seconds(22));
+  fsm.tick(now + seconds(40));
+  EXPECT_TRUE(released().empty());
+}
+
 TEST_F(ProducerFsmTest, SharedBlocksAreReopenedWithTheLastOfferThatHoldsThem) {
   greet(1);
   offer_sealed(1, "a", {5, 6}, 8);
@@ -128,7 +162,7 @@ TEST_F(ProducerFsmTest, BlocksAreNotReleasedWhileTheyAreSealedOrSent) {
   EXPECT_EQ(sends[0].parts[0].block, 6);
   fsm.on_message(1, wire::EndOffer{1, 2, false}, now);
   EXPECT_TRUE(released().empty());
-  fsm.on_closed(1);
+  fsm.on_closed(1, now);
   EXPECT_TRUE(released().empty());
   fsm.on_blocks_sent(1, 2);
   EXPECT_EQ(released(), std::vector<std::string>{"b"});

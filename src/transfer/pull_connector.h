@@ -15,6 +15,7 @@
 #include "kv/cache_layout.h"
 #include "transfer/connector.h"
 #include "transfer/consumer_fsm.h"
+#include "transfer/peer_filter.h"
 #include "transport/shared_arena.h"
 #include "wire/handshake.h"
 
@@ -39,9 +40,10 @@ struct PullConnectorOptions {
   int port = 0;  // P: 0 is any free port
   Duration lease = std::chrono::seconds(30);
   TransportMode transport = TransportMode::kAuto;
-  bool allow_other_profile = false;
+  wire::CompareOptions allow;  // what of identities may differ
   std::string secret;  // shared by P and D; empty: none
   TlsFiles tls;
+  PeerFilter peers;  // D, and P that pushes: whom requests may have us connect to
   Duration pull_timeout = std::chrono::seconds(120);
   int connections_max = 256;          // P
   MetricRegistry* metrics = nullptr;  // outlives the connector; null: none

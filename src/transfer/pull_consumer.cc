@@ -123,7 +123,7 @@ PullConsumer::PullConsumer(PullConnectorOptions options, std::shared_ptr<const H
       arena_(arena),
       metrics_(options_.metrics),
       fsm_({.identity = options_.identity,
-            .allow_other_profile = options_.allow_other_profile,
+            .allow = options_.allow,
             .transport = options_.transport,
             .holdings = holdings_,
             .claim = options_.peer_claim,

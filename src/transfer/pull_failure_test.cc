@@ -207,7 +207,7 @@ TEST(PullFailure, AnotherNumericProfileIsRefusedUnlessAllowed) {
     EXPECT_EQ(pair.result().outcome.error().code(), Code::kMismatch);
   }
   auto p = options("p");
-  p.allow_other_profile = d.allow_other_profile = true;
+  p.allow.allow_other_profile = d.allow.allow_other_profile = true;
   Pair pair(p, d);
   pair.consumer->start(pair.pull("r", pair.offer("r", 20), 20));
   EXPECT_TRUE(pair.result().outcome);
@@ -225,6 +225,32 @@ TEST(PullFailure, TheWrongSecretIsRefusedAtOnce) {
     EXPECT_EQ(result.outcome.error().code(), Code::kUnauthenticated) << result.outcome.error().to_string();
     EXPECT_LT(result.seconds, 1);
   }
+}
+
+TEST(PullFailure, AHostThatIsNoAllowedPeerIsNotConnectedTo) {
+  auto d = options("d");
+  d.peers = *PeerFilter::parse({"10.0.0.0/8"});
+  Pair pair(options("p"), d);
+  pair.consumer->start(pair.pull("r", pair.offer("r", 20), 20));
+  const auto result = pair.result();
+  ASSERT_FALSE(result.outcome);
+  EXPECT_EQ(result.outcome.error().code(), Code::kInvalidArgument);
+  EXPECT_THAT(result.outcome.error().message(), ::testing::HasSubstr("127.0.0.1 (127.0.0.1) is not an allowed peer"));
+  EXPECT_EQ(result.valid_tokens, 0);
+  EXPECT_LT(result.seconds, 1);
+}
+
+// The end of a process closes its sockets, and nothing else is said.
+TEST(PullFailure, ADecodeEngineThatDiesGivesTheMemoryBackLongBeforeTheLeaseEnds) {
+  auto p = over_tcp("p");
+  p.lease = seconds(6);
+  Pair pair(p, over_tcp("d"));
+  pair.consumer->hold(pair.offer("r", 40));
+  std::this_thread::sleep_for(milliseconds(300));  // it is connected and has renewed the lease
+  pair.consumer.reset();
+  const auto died = std::chrono::steady_clock::now();
+  EXPECT_EQ(pair.released(), std::vector<std::string>{"r"});
+  EXPECT_LT(std::chrono::steady_clock::now() - died, seconds(2));
 }
 
 TEST(PullFailure, AnUnreachablePrefillEngineCostsSecondsNotMinutes) {
@@ -274,8 +300,12 @@ TEST(PullFailure, GarbageOnThePortHarmsNobody) {
     for (auto& c : bytes) c = static_cast<char>(random());
     if (i % 3 == 0) {
       // A good header that promises more than may be sent, or a body of noise.
-      const uint32_t words[] = {wire::kFrameMagic, (i % 2 == 0 ? 4u : 1u) << 16 | wire::kHandoffVersion,
-                                i % 2 == 0 ? 0xFFFFFFFFu : 500u, 0};
+      const uint32_t words[] = {wire::kFrameMagic,
+                                (i % 2 == 0 ? 4u : 1u) << 16 | wire::kHandoffVersion,
+                                i % 2 == 0 ? 0xFFFFFFFFu : 500u,
+                                0,
+                                0,
+                                0};
       bytes.insert(0, reinterpret_cast<const char*>(words), sizeof(words));
     }
     (void)!send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);

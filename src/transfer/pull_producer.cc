@@ -64,7 +64,7 @@ class PullProducer final : public KvProducer {
         fsm_({.hello = std::move(hello),
               .holdings = holdings_,
               .claim = options_.peer_claim,
-              .allow_other_profile = options_.allow_other_profile,
+              .allow = options_.allow,
               .lease = options_.lease}),
         timer_(io_),
         port_(
@@ -342,7 +342,7 @@ net::Task<void> PullProducer::serve(std::unique_ptr<net::Stream> stream) {
   link->start_writing();
   co_await serve_messages(id, *link);
   links_.erase(id);
-  fsm_.on_closed(id);
+  fsm_.on_closed(id, now());
   act();
   if (stopping_ && links_.empty()) timer_.cancel();
 }

@@ -113,8 +113,7 @@ net::Task<Result<void>> PushSession::greet() {
   const auto* hello = std::get_if<wire::HelloReply>(&greeting.message);
   if (hello == nullptr) co_return refused(greeting.message, "no greeting");
   const auto& theirs = hello->identity;
-  auto agreed = wire::compare_identity(context_.options.identity, theirs,
-                                       {.allow_other_profile = context_.options.allow_other_profile});
+  auto agreed = wire::compare_identity(context_.options.identity, theirs, context_.options.allow);
   if (agreed) agreed = wire::check_claim(context_.options.peer_claim, theirs.layout.grid, "decode engine");
   if (!agreed) co_return fail(agreed.error().with_context("prefill engine refuses the hand-off"));
   BATON_CO_TRY_ASSIGN(plan_, context_.plans.plan(theirs.layout, about_.grant_id));

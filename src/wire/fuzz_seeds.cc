@@ -12,6 +12,8 @@ EngineIdentity identity() {
   EngineIdentity id;
   id.software_version = "0.1";
   id.engine_id = "p";
+  id.model_config = "L 1";
+  id.quantisation = "bf16";
   id.model_fingerprint = "f00d";
   id.layout = {.block_size = 16,
                .context_size = 2,

@@ -12,6 +12,17 @@ Result<void> same(std::string_view what, const T& ours, const T& theirs) {
   return fail(Code::kMismatch, "{}: ours {}, theirs {}", what, ours, theirs);
 }
 
+std::string model_text(const EngineIdentity& identity) {
+  std::string text = identity.model_fingerprint;
+  if (!identity.model_config.empty())
+    text += fmt::format(" ({}; weights {})", identity.model_config, identity.quantisation);
+  return text;
+}
+
+Result<void> same_if_said(std::string_view what, const std::string& ours, const std::string& theirs) {
+  return ours.empty() || theirs.empty() ? Result<void>{} : same(what, ours, theirs);
+}
+
 Result<void> same_layers(const std::vector<std::string>& ours, const std::vector<std::string>& theirs) {
   BATON_TRY(same("number of layer names", ours.size(), theirs.size()));
   for (size_t i = 0; i < ours.size(); ++i) {
@@ -38,10 +49,14 @@ Result<std::string> bounded_text(ByteReader& reader, std::string_view what) {
 
 Result<void> compare_identity(const EngineIdentity& ours, const EngineIdentity& theirs, CompareOptions options) {
   BATON_TRY(same("hand-off protocol version", ours.protocol_version, theirs.protocol_version));
-  BATON_TRY(same("model fingerprint", ours.model_fingerprint, theirs.model_fingerprint));
-  if (!ours.tokenizer_hash.empty() && !theirs.tokenizer_hash.empty()) {
-    BATON_TRY(same("tokenizer", ours.tokenizer_hash, theirs.tokenizer_hash));
+  if (!options.allow_other_version) {
+    BATON_TRY(same("software version (baton_allow_other_version lets it differ)", ours.software_version,
+                   theirs.software_version));
   }
+  if (ours.model_fingerprint != theirs.model_fingerprint) {
+    return same("model fingerprint", model_text(ours), model_text(theirs));
+  }
+  BATON_TRY(same_if_said("tokenizer", ours.tokenizer_hash, theirs.tokenizer_hash));
   BATON_TRY(compare_layout(ours.layout, theirs.layout));
   if (ours.layout.grid.processes == 1 && theirs.layout.grid.processes == 1) {
     BATON_TRY(same_layers(ours.layer_names, theirs.layer_names));
@@ -55,6 +70,8 @@ void encode_identity(const EngineIdentity& identity, ByteWriter& writer) {
   writer.put_string(identity.software_version);
   writer.put_string(identity.engine_id);
   writer.put(identity.instance_nonce);
+  writer.put_string(identity.model_config);
+  writer.put_string(identity.quantisation);
   writer.put_string(identity.model_fingerprint);
   writer.put_string(identity.tokenizer_hash);
   encode_layout(identity.layout, writer);
@@ -71,6 +88,8 @@ Result<EngineIdentity> decode_identity(ByteReader& reader) {
   BATON_TRY_ASSIGN(identity.software_version, bounded_text(reader, "software version"));
   BATON_TRY_ASSIGN(identity.engine_id, bounded_text(reader, "engine id"));
   identity.instance_nonce = reader.get<uint64_t>();
+  BATON_TRY_ASSIGN(identity.model_config, bounded_text(reader, "model configuration"));
+  BATON_TRY_ASSIGN(identity.quantisation, bounded_text(reader, "quantisation"));
   BATON_TRY_ASSIGN(identity.model_fingerprint, bounded_text(reader, "model fingerprint"));
   BATON_TRY_ASSIGN(identity.tokenizer_hash, bounded_text(reader, "tokenizer hash"));
   BATON_TRY_ASSIGN(identity.layout, decode_layout(reader));

@@ -11,7 +11,7 @@
 
 namespace baton::wire {
 
-inline constexpr uint16_t kHandoffVersion = 4;
+inline constexpr uint16_t kHandoffVersion = 5;
 
 // What decides the bits that a kernel yields.
 struct NumericProfile {
@@ -23,9 +23,12 @@ struct NumericProfile {
 
 struct EngineIdentity {
   uint16_t protocol_version = kHandoffVersion;
-  std::string software_version;  // reported, not compared: the numeric profile is what must agree
+  std::string software_version;
   std::string engine_id;
-  uint64_t instance_nonce = 0;    // drawn at start: a restart under the same engine_id is another instance
+  uint64_t instance_nonce = 0;  // drawn at start: a restart under the same engine_id is another instance
+  // What the model fingerprint covers, spelled out so that a refusal says what differs.
+  std::string model_config;       // architecture and hash of the configuration
+  std::string quantisation;       // formats of the weights
   std::string model_fingerprint;  // of config and weights
   std::string tokenizer_hash;     // empty: not compared
   LayoutDesc layout;
@@ -35,6 +38,7 @@ struct EngineIdentity {
 
 struct CompareOptions {
   bool allow_other_profile = false;  // then results may differ in their last bits
+  bool allow_other_version = false;  // for the time of a rolling upgrade; the numeric profile is compared all the same
 };
 
 // kMismatch names the first difference with both values: "block size: ours 16, theirs 768".

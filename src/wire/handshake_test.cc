@@ -12,6 +12,8 @@ EngineIdentity example() {
   identity.software_version = "0.1.0";
   identity.engine_id = "p0";
   identity.instance_nonce = 77;
+  identity.model_config = "LlamaForCausalLM 01";
+  identity.quantisation = "f32, q4_1";
   identity.model_fingerprint = "sha256:ab";
   identity.tokenizer_hash = "t1";
   identity.layout = {
@@ -44,7 +46,17 @@ TEST(Handshake, EachDifferenceIsRefusedWithBothValues) {
   };
   const Case cases[] = {
       {[](auto& i) { i.protocol_version = 9; }, "hand-off protocol version: ours 4, theirs 9"},
-      {[](auto& i) { i.model_fingerprint = "sha256:cd"; }, "model fingerprint: ours sha256:ab, theirs sha256:cd"},
+      {[](auto& i) { i.software_version = "0.2.0"; },
+       "software version (baton_allow_other_version lets it differ): ours 0.1.0, theirs 0.2.0"},
+      {[](auto& i) { i.model_fingerprint = "sha256:cd"; },
+       "model fingerprint: ours sha256:ab (LlamaForCausalLM 01; weights f32, q4_1), theirs sha256:cd (LlamaForCausalLM "
+       "01; weights f32, q4_1)"},
+      {[](auto& i) {
+         i.model_fingerprint = "sha256:ef";
+         i.quantisation = "q8_0, f32";
+       },
+       "model fingerprint: ours sha256:ab (LlamaForCausalLM 01; weights f32, q4_1), theirs sha256:ef (LlamaForCausalLM "
+       "01; weights q8_0, f32)"},
       {[](auto& i) { i.tokenizer_hash = "t2"; }, "tokenizer: ours t1, theirs t2"},
       {[](auto& i) { i.layout.entries[1].whole.kind = "index_keys"; },
        "kind of cache entry 1: ours latent, theirs index_keys"},
@@ -151,11 +163,15 @@ TEST(Handshake, WhatMayDiffer) {
   theirs.layout.ranks = {{"a", 0, {{0, 0, 2}, {1, 0, 1}}, {}}, {"b", 0, {{0, 2, 1}}, {{0, 0, 4}}}};
   theirs.engine_id = "d7";
   theirs.instance_nonce = 1;
-  theirs.software_version = "0.2.0";
   theirs.tokenizer_hash.clear();
+  theirs.quantisation.clear();
   EXPECT_TRUE(compare_identity(example(), theirs).has_value());
   theirs.profile.isa = "avx2";
   EXPECT_TRUE(compare_identity(example(), theirs, {.allow_other_profile = true}).has_value());
+  theirs.software_version = "0.2.0";
+  EXPECT_EQ(compare_identity(example(), theirs, {.allow_other_profile = true}).error().code(), Code::kMismatch);
+  EXPECT_TRUE(
+      compare_identity(example(), theirs, {.allow_other_profile = true, .allow_other_version = true}).has_value());
 }
 
 TEST(Handshake, AbsurdSizesAreRefused) {

@@ -37,6 +37,8 @@ Result<transfer::PullConnectorOptions> connector_options(const HandoffHostOption
   const auto& config = options.config;
   transfer::PullConnectorOptions made;
   made.identity.engine_id = config.engine_id;
+  made.identity.model_config = options.model_config;
+  made.identity.quantisation = options.quantisation;
   made.identity.model_fingerprint = request.model_fingerprint;
   made.identity.tokenizer_hash = options.tokenizer_hash;
   made.identity.profile = options.profile;
@@ -55,6 +57,8 @@ Result<transfer::PullConnectorOptions> connector_options(const HandoffHostOption
   BATON_TRY_ASSIGN(made.transport, transport_mode(config.transport));
   made.secret = config.secret;
   made.tls = {.cert = config.tls_cert, .key = config.tls_key, .ca = config.tls_ca};
+  made.allow = {.allow_other_profile = config.allow_other_profile, .allow_other_version = config.allow_other_version};
+  BATON_TRY_ASSIGN(made.peers, transfer::PeerFilter::parse(config.peers));
   made.metrics = options.metrics;
   made.wake = request.wake;
   return made;
@@ -95,7 +99,9 @@ class HandoffHost final : public engine::KvHost {
       return {};
     }
     options.peer_claim = config.prefill_claim;
-    metaserver_ = std::make_shared<MetaserverClient>();
+    metaserver_ = std::make_shared<MetaserverClient>(MetaserverClient::Options{
+        .tls = {.cert_file = options.tls.cert, .key_file = options.tls.key, .ca_file = options.tls.ca},
+        .allow = options.peers.predicate()});
     BATON_TRY_ASSIGN(consumer_, transfer::make_layerwise_consumer(
                                     options, arena_.data(), [client = metaserver_](auto url, auto body, auto done) {
                                       client->call(std::move(url), std::move(body), std::move(done));

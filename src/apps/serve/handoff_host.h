@@ -13,7 +13,7 @@ namespace baton::apps {
 struct HandoffHostOptions {
   engine::KvTransferConfig config;
   wire::NumericProfile profile;
-  std::string tokenizer_hash;
+  std::string tokenizer_hash, model_config, quantisation;  // as in wire::EngineIdentity
   MetricRegistry* metrics = nullptr;
 };
 

@@ -18,16 +18,23 @@ namespace {
 
 namespace asio = boost::asio;
 constexpr int kAttempts = 3;
+constexpr size_t kLongestUrl = 2048;
+constexpr size_t kLongestAnswer = 1 << 20;
 
-// http://host:port/path?query
+constexpr std::string_view kHttp = "http://", kHttps = "https://";
+
+bool over_tls(const std::string& url) { return url.starts_with(kHttps); }
+
+// http[s]://host:port/path?query
 Result<net::HttpClientRequest> request_for(const std::string& url) {
-  constexpr std::string_view kScheme = "http://";
-  if (!url.starts_with(kScheme)) {
-    return fail(Code::kInvalidArgument, "kv_transfer_params.metaserver '{}': http://HOST:PORT/PATH is needed", url);
+  const std::string_view scheme = over_tls(url) ? kHttps : kHttp;
+  if (!url.starts_with(scheme) || url.size() > kLongestUrl) {
+    return fail(Code::kInvalidArgument, "kv_transfer_params.metaserver '{}': http[s]://HOST:PORT/PATH is needed",
+                url.substr(0, kLongestUrl));
   }
-  const auto slash = url.find('/', kScheme.size());
-  const auto authority = url.substr(kScheme.size(), slash == std::string::npos ? slash : slash - kScheme.size());
-  BATON_TRY_ASSIGN(auto at, net::parse_host_port(authority, 80));
+  const auto slash = url.find('/', scheme.size());
+  const auto authority = url.substr(scheme.size(), slash == std::string::npos ? slash : slash - scheme.size());
+  BATON_TRY_ASSIGN(auto at, net::parse_host_port(authority, over_tls(url) ? 443 : 80));
   net::HttpClientRequest request{.host = at.host, .port = at.port, .method = "POST"};
   request.target = slash == std::string::npos ? "/" : url.substr(slash);
   request.headers.add("Content-Type", "application/json");
@@ -37,9 +44,16 @@ Result<net::HttpClientRequest> request_for(const std::string& url) {
 }  // namespace
 
 struct MetaserverClient::Inner {
+  explicit Inner(Options options)
+      : plain(net::make_http_client(io.get_executor(), {.max_response_bytes = kLongestAnswer, .allow = options.allow})),
+        tls(net::make_http_client(io.get_executor(), {.tls = std::move(options.tls),
+                                                      .use_tls = true,
+                                                      .max_response_bytes = kLongestAnswer,
+                                                      .allow = options.allow})) {}
+
   asio::io_context io{1};
   asio::executor_work_guard<asio::io_context::executor_type> work = asio::make_work_guard(io);
-  std::unique_ptr<net::HttpClient> client = net::make_http_client(io.get_executor());
+  std::unique_ptr<net::HttpClient> plain, tls;
   std::thread thread;
 
   net::Task<void> run(std::string url, std::string body, std::function<void(Result<void>)> done) {
@@ -47,7 +61,7 @@ struct MetaserverClient::Inner {
     if (!prepared) co_return done(fail(prepared.error()));
     prepared->body = std::move(body);
     for (int attempt = 1;; ++attempt) {
-      auto answer = co_await client->request(*prepared);
+      auto answer = co_await (over_tls(url) ? tls : plain)->request(*prepared);
       if (answer) {
         if (answer->status == 200) co_return done({});
         co_return done(
@@ -60,7 +74,7 @@ struct MetaserverClient::Inner {
   }
 };
 
-MetaserverClient::MetaserverClient() : inner_(std::make_unique<Inner>()) {
+MetaserverClient::MetaserverClient(Options options) : inner_(std::make_unique<Inner>(std::move(options))) {
   inner_->thread = std::thread([inner = inner_.get()] { inner->io.run(); });
 }
 

@@ -1,5 +1,6 @@
 #include "apps/serve/run_server.h"
 
+#include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
@@ -7,6 +8,8 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <csignal>
+#include <cstdlib>
+#include <map>
 #include <thread>
 
 #include "apps/serve/handoff_host.h"
@@ -30,6 +33,33 @@ wire::NumericProfile numeric_profile(const ServeSetup& setup) {
   return {.isa = std::string(tensor::isa_name(setup.isa)),
           .kernel_revision = kKernelRevision,
           .onednn_version = setup.allow_onednn ? kernels::onednn_version() : ""};
+}
+
+// The formats of the weights, those of most bytes first: "q4_1, q6_k, f32".
+std::string quantisation_of(const weights::Checkpoint& checkpoint) {
+  std::map<std::string_view, int64_t> bytes;
+  for (const auto& [name, tensor] : checkpoint.tensors()) bytes[tensor::dtype_name(tensor.dtype)] += tensor.bytes;
+  std::vector<std::pair<int64_t, std::string_view>> order;
+  for (const auto& [format, size] : bytes) order.emplace_back(-size, format);
+  std::ranges::sort(order);
+  std::string text;
+  for (const auto& [size, format] : order) text += (text.empty() ? "" : ", ") + std::string(format);
+  const auto method = checkpoint.config().find("quantization_config");
+  if (method == checkpoint.config().end()) return text;
+  const auto dumped = method->dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  return fmt::format("{}, quantization_config {:016x}", text, xxh3_64(std::as_bytes(std::span(dumped))));
+}
+
+std::string model_config_of(const weights::Checkpoint& checkpoint) {
+  const auto& config = checkpoint.config();
+  std::string architecture = "a model";
+  if (const auto names = config.find("architectures"); names != config.end() && names->is_array() && !names->empty()) {
+    if (names->front().is_string()) architecture = names->front().get<std::string>();
+  } else if (const auto name = config.find("general.architecture"); name != config.end() && name->is_string()) {
+    architecture = name->get<std::string>();
+  }
+  const auto dumped = config.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  return fmt::format("{} {:016x}", architecture.substr(0, 200), xxh3_64(std::as_bytes(std::span(dumped))));
 }
 
 std::string tokenizer_hash(const text::Tokenizer& tokenizer) {
@@ -67,24 +97,29 @@ net::Task<void> log_throughput(const engine::Engine& engine) {
   }
 }
 
-// First signal: stop accepting, let what runs go on for the time given, then stop. Second: stop at once. `asked` is set
-// at the first. Replicas that share experts stop when none of them has work, or others' requests would fail.
+// First signal: stop accepting, let what runs go on for the time given, and what is offered to decode engines be
+// fetched, then stop; `asked` is set. Second: stop at once, whatever any thread is doing. Replicas that share experts
+// stop when none of them has work, or others' requests would fail.
 net::Task<void> wait_for_shutdown(asio::signal_set& signals, server::OpenAiServer& server, engine::Engine& engine,
                                   Duration grace, asio::io_context& context, bool& asked) {
   const int first = co_await signals.async_wait(asio::use_awaitable);
   asked = true;
   log_info("signal={} action=stopping in_flight={}", first, server.requests_in_flight());
   server.stop_accepting();
-  signals.async_wait([&context](const boost::system::error_code& error, int) {
-    if (!error) context.stop();
-  });
+  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { std::_Exit(0); });
   asio::steady_timer timer(context);
   const SteadyClock clock;
-  const TimePoint deadline = clock.now() + grace;
-  while ((server.requests_in_flight() > 0 || engine.stats().group_busy > 0) && clock.now() < deadline) {
+  const TimePoint began = clock.now(), deadline = began + grace;
+  const auto busy = [&] {
+    const auto stats = engine.stats();
+    return server.requests_in_flight() > 0 || stats.group_busy > 0 || stats.offers_held > 0;
+  };
+  while (busy() && clock.now() < deadline) {
     timer.expires_after(std::chrono::milliseconds(20));
     co_await timer.async_wait(asio::use_awaitable);
   }
+  log_info("drained in_flight={} offers_held={} seconds={:.3f}", server.requests_in_flight(),
+           engine.stats().offers_held, seconds_between(began, clock.now()));
   // Whatever still runs ends as aborted; its connection gets a moment to say so.
   engine.abort_all();
   const TimePoint last = clock.now() + std::chrono::seconds(2);
@@ -154,11 +189,14 @@ Result<void> run_server(ServeSetup setup) {
                         .metrics = metrics,
                         .make_kv_host = {}};
   if (setup.engine.kv_transfer.role != engine::KvRole::kNone) {
-    sources.make_kv_host = [&, hash = tokenizer_hash(*files.tokenizer)](const engine::EngineConfig& config,
-                                                                        MetricRegistry& registry) {
+    sources.make_kv_host = [&, hash = tokenizer_hash(*files.tokenizer), model_config = model_config_of(*checkpoint),
+                            quantisation = quantisation_of(*checkpoint)](const engine::EngineConfig& config,
+                                                                         MetricRegistry& registry) {
       return handoff_host_factory({.config = config.kv_transfer,
                                    .profile = numeric_profile(setup),
                                    .tokenizer_hash = hash,
+                                   .model_config = model_config,
+                                   .quantisation = quantisation,
                                    .metrics = &registry});
     };
   }

@@ -1,9 +1,11 @@
 #include "apps/serve/serve_setup.h"
 
+#include <algorithm>
 #include <random>
 
 #include "apps/args/arg_values.h"
 #include "apps/serve/scheduler_switches.h"
+#include "transfer/peer_filter.h"
 
 namespace baton::apps {
 namespace {
@@ -78,6 +80,30 @@ Result<std::string> text_member(const json& object, const char* key) {
   return fail(Code::kInvalidArgument, "--kv-transfer-config {}: {} is not a text", key, it->dump());
 }
 
+Result<bool> switch_member(const json& object, const char* key) {
+  const auto it = object.find(key);
+  if (it == object.end() || it->is_null()) return false;
+  if (it->is_boolean()) return it->get<bool>();
+  return fail(Code::kInvalidArgument, "--kv-transfer-config {}: {} is neither true nor false", key, it->dump());
+}
+
+// Checked here, so that a wrong entry is known before the weights are read.
+Result<std::vector<std::string>> peers_of(const json& extra) {
+  std::vector<std::string> peers;
+  const auto it = extra.find("baton_peers");
+  if (it == extra.end() || it->is_null()) return peers;
+  if (!it->is_array() || it->empty() || !std::ranges::all_of(*it, [](const json& one) { return one.is_string(); })) {
+    return fail(Code::kInvalidArgument,
+                "--kv-transfer-config baton_peers: {}: a list of addresses, networks or host names is needed",
+                it->dump());
+  }
+  peers = it->get<std::vector<std::string>>();
+  if (auto good = transfer::PeerFilter::parse(peers); !good) {
+    return fail(good.error().with_context("--kv-transfer-config"));
+  }
+  return peers;
+}
+
 Result<wire::GridClaim> claim_of(const json& extra, const char* side) {
   wire::GridClaim claim;
   const auto it = extra.find(side);
@@ -99,6 +125,25 @@ Result<wire::GridClaim> claim_of(const json& extra, const char* side) {
 std::string random_engine_id() {
   std::random_device device;
   return fmt::format("{:08x}{:08x}", device(), device());
+}
+
+// "recompute" or "fail", or one for each group: {"blocks": "recompute", "state": "fail"}.
+Result<engine::LoadFailurePolicy> load_failure_policy_of(const json& config) {
+  engine::LoadFailurePolicy policy;
+  const auto given = config.find("kv_load_failure_policy");
+  if (given == config.end() || given->is_null()) return policy;
+  const json groups = given->is_object() ? *given : json{{"blocks", *given}, {"state", *given}};
+  for (const auto& [group, value] : groups.items()) {
+    const bool known = group == "blocks" || group == "state";
+    if (!known || (value != "recompute" && value != "fail")) {
+      return fail(Code::kInvalidArgument,
+                  "--kv-transfer-config kv_load_failure_policy {}: use recompute or fail, or an object that says so of "
+                  "blocks and state",
+                  given->dump());
+    }
+    (group == "blocks" ? policy.recompute_blocks : policy.recompute_state) = value == "recompute";
+  }
+  return policy;
 }
 
 Result<engine::KvTransferConfig> kv_transfer_of(const json& value, const TopologySetup& topology,
@@ -129,12 +174,7 @@ Result<engine::KvTransferConfig> kv_transfer_of(const json& value, const Topolog
   }
   BATON_TRY_ASSIGN(config.host, text_member(value, "kv_ip"));
   if (config.host.empty()) config.host = topology.own_address;
-  BATON_TRY_ASSIGN(const std::string policy, text_member(value, "kv_load_failure_policy"));
-  if (!policy.empty() && policy != "fail" && policy != "recompute") {
-    return fail(Code::kInvalidArgument, "--kv-transfer-config kv_load_failure_policy '{}': use recompute or fail",
-                policy);
-  }
-  config.recompute_on_failure = policy != "fail";
+  BATON_TRY_ASSIGN(config.on_load_failure, load_failure_policy_of(value));
   const json extra = value.value("kv_connector_extra_config", json::object());
   if (!extra.is_object()) {
     return fail(Code::kInvalidArgument, "--kv-transfer-config kv_connector_extra_config: not an object");
@@ -155,6 +195,9 @@ Result<engine::KvTransferConfig> kv_transfer_of(const json& value, const Topolog
   BATON_TRY_ASSIGN(config.tls_cert, text_member(extra, "baton_tls_cert"));
   BATON_TRY_ASSIGN(config.tls_key, text_member(extra, "baton_tls_key"));
   BATON_TRY_ASSIGN(config.tls_ca, text_member(extra, "baton_tls_ca"));
+  BATON_TRY_ASSIGN(config.peers, peers_of(extra));
+  BATON_TRY_ASSIGN(config.allow_other_profile, switch_member(extra, "baton_allow_other_profile"));
+  BATON_TRY_ASSIGN(config.allow_other_version, switch_member(extra, "baton_allow_other_version"));
   return config;
 }
 
@@ -216,6 +259,10 @@ Result<engine::EngineConfig> engine_config_of(const ParsedArgs& parsed, const Re
   BATON_TRY_ASSIGN(config.long_prefill_token_threshold,
                    checked_int(parsed, "long-prefill-token-threshold", 0, 0, INT32_MAX));
   BATON_TRY_ASSIGN(config.max_waiting_requests, checked_int(parsed, "max-waiting-requests", 4096, 1, 1 << 20));
+  config.max_queue_s = float_or(parsed, "max-queue-seconds", 3600);
+  if (!(config.max_queue_s >= 0 && config.max_queue_s <= 1e9)) {
+    return fail(Code::kInvalidArgument, "argument --max-queue-seconds: {} is not from 0 to 1e9", config.max_queue_s);
+  }
   config.hash_seed = environment("PYTHONHASHSEED");
   if (parsed.has("seed")) config.seed = static_cast<uint64_t>(*parse_plain_int(parsed.value("seed")));
   if (parsed.has("kv-transfer-config")) {
@@ -251,6 +298,13 @@ Result<net::HttpServerOptions> http_options_of(const ParsedArgs& parsed, bool as
   BATON_TRY_ASSIGN(http.max_header_bytes, checked_int(parsed, "h11-max-incomplete-event-size", 65536, 1024, 1 << 28));
   BATON_TRY_ASSIGN(http.max_header_count, checked_int(parsed, "h11-max-header-count", 256, 8, 65536));
   http.max_body_bytes = static_cast<size_t>(human_or(parsed, "max-request-bytes", int64_t{512} << 20));
+  const int64_t buffered =
+      human_or(parsed, "max-buffered-request-bytes", static_cast<int64_t>(http.max_body_bytes) * 4);
+  if (buffered < static_cast<int64_t>(http.max_body_bytes)) {
+    return fail(Code::kInvalidArgument, "argument --max-buffered-request-bytes: {} is less than one request's {}",
+                buffered, http.max_body_bytes);
+  }
+  http.max_buffered_body_bytes = static_cast<size_t>(buffered);
   BATON_TRY_ASSIGN(http.max_connections, checked_int(parsed, "max-connections", 8192, 1, 1 << 20));
   return http;
 }
@@ -261,6 +315,8 @@ Result<server::ServerOptions> server_options_of(const ParsedArgs& parsed, bool a
   BATON_TRY_ASSIGN(options.http, http_options_of(parsed, as_vllm));
   if (const auto it = parsed.values.find("api-key"); it != parsed.values.end()) options.api_keys = it->second;
   if (const auto key = environment("VLLM_API_KEY"); options.api_keys.empty() && !key.empty()) options.api_keys = {key};
+  options.forwarders =
+      net::parse_forwarders(parsed.has("forwarded-allow-ips") ? parsed.value("forwarded-allow-ips") : "127.0.0.1");
   options.version = BATON_VERSION;
   options.limits.max_n = int_or(parsed, "max-waiting-requests", 4096);
   options.limits.max_logprobs = int_or(parsed, "max-logprobs", 20);

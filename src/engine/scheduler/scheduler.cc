@@ -13,7 +13,26 @@ Scheduler::Scheduler(SchedulerOptions options, kv::BlockManager& blocks, kv::Sta
               options_.max_prompt_logit_rows > 0);
 }
 
+namespace {
+
+constexpr int64_t kTokensPerTurn = 1024;
+constexpr size_t kClientsKept = 64;
+
+}  // namespace
+
+// A long prompt costs its client more turns.
+int64_t Scheduler::take_turn(const Sequence& sequence) {
+  if (next_turns_.size() > 2 * sequences_.size() + kClientsKept) {
+    std::erase_if(next_turns_, [this](const auto& entry) { return entry.second <= turn_served_; });
+  }
+  int64_t& next = next_turns_[sequence.client];
+  const int64_t turn = std::max(next, turn_served_);
+  next = turn + 1 + sequence.size() / kTokensPerTurn;
+  return turn;
+}
+
 void Scheduler::add(std::unique_ptr<Sequence> sequence) {
+  sequence->turn = take_turn(*sequence);
   wait(*sequence);
   sequences_.emplace(sequence->id, std::move(sequence));
 }
@@ -31,7 +50,8 @@ StepPlan Scheduler::schedule() {
 }
 
 Scheduler::WaitingKey Scheduler::waiting_key(const Sequence& sequence) const {
-  return {sequence.blocks.table.empty(), options_.priority_scheduling ? sequence.priority : 0, sequence.id.value};
+  return {sequence.blocks.table.empty(), options_.priority_scheduling ? sequence.priority : 0, sequence.turn,
+          sequence.id.value};
 }
 
 void Scheduler::wait(Sequence& sequence) {

@@ -8,9 +8,11 @@
 // up with its tokens; when blocks run out the last running sequence (by the priority policy: the least important,
 // latest) is preempted, to be recomputed; after a preemption nothing new starts in that step.
 //
-// Waiting sequences go by (priority with that policy, arrival), those that hold fetched KV before all others: they
-// could otherwise keep the blocks for which the head of the queue waits. A preempted sequence arrived before all that
-// have not run, so it comes back to the front.
+// Waiting sequences go by (priority with that policy, turn, arrival), those that hold fetched KV before all others:
+// they could otherwise keep the blocks for which the head of the queue waits. Turns make clients equal (start-time fair
+// queueing): a client's next turn is its last one plus what that one costs, but not before the turn that is being
+// served. With one client that is the order of arrival. A preempted sequence had an earlier turn, or arrived before all
+// that have not run, so it comes back to the front.
 //
 // Recurrent state exists at one position of a sequence. A prefix is found again where its blocks are cached and a
 // snapshot of the state at its end was kept, so chunks end at positions worth keeping (scheduler_state.cc); what a
@@ -114,10 +116,11 @@ class Scheduler {
     int64_t seen_tokens = 0;                // cached tokens, also those behind the last kept state
     std::optional<kv::StateSlot> snapshot;  // of the tokens of `blocks`
   };
-  using WaitingKey = std::tuple<bool, int, int64_t>;  // holds no blocks, priority, arrival
+  using WaitingKey = std::tuple<bool, int, int64_t, int64_t>;  // holds no blocks, priority, turn, arrival
 
   // scheduler.cc
   WaitingKey waiting_key(const Sequence& sequence) const;
+  int64_t take_turn(const Sequence& sequence);
   void wait(Sequence& sequence);
   void preempt(Sequence& sequence, StepPlan& plan);
   void preempt_at_random(StepPlan& plan);
@@ -166,6 +169,8 @@ class Scheduler {
   std::unordered_map<SequenceId, std::unique_ptr<Sequence>> sequences_;
   std::vector<Sequence*> running_;  // in order of admission
   std::map<WaitingKey, Sequence*> waiting_;
+  std::unordered_map<std::string, int64_t> next_turns_;  // by client; those of the past are dropped now and then
+  int64_t turn_served_ = 0;                              // the latest that has started
   int64_t loading_ = 0;
   uint64_t step_number_ = 0;
   int plans_under_way_ = 0;

@@ -35,6 +35,7 @@ Scheduler::Admission Scheduler::admit(Sequence& sequence, StepPlan& plan, Budget
     return Admission::kNoRoom;
   }
   waiting_.erase(key);
+  turn_served_ = std::max(turn_served_, sequence.turn);
   if (!holds_blocks) begin_state(sequence, hit);
   if (!sequence.ran_before && !holds_blocks) count_prefix(sequence, sequence.computed);
   sequence.ran_before = true;
@@ -65,6 +66,7 @@ Scheduler::Admission Scheduler::start_load(Sequence& sequence, StepPlan& plan) {
   const int64_t here_tokens = static_cast<int64_t>(here.size()) * blocks_.block_size();
   if (!state_fits(sequence) || !blocks_.begin(sequence.blocks, here, total)) return Admission::kNoRoom;
   waiting_.erase(key);
+  turn_served_ = std::max(turn_served_, sequence.turn);
   begin_state(sequence, {});
   count_prefix(sequence, here_tokens);
   sequence.expected_first_token = remote.last_token;

@@ -25,6 +25,12 @@ class SchedulerTest : public testing::Test {
     scheduler_ = std::make_unique<Scheduler>(options_, *blocks_, *states_);
   }
 
+  SequenceId add_for(std::string client, int length, int priority = 0) {
+    client_ = std::move(client);
+    const auto id = add(length, priority);
+    client_.clear();
+    return id;
+  }
   SequenceId add(int length, int priority = 0, std::optional<RemotePrefill> remote = {}, SamplingParams params = {}) {
     const SequenceId id(next_++);
     std::vector<TokenId> tokens(static_cast<size_t>(length));
@@ -33,6 +39,7 @@ class SchedulerTest : public testing::Test {
     if (params.max_tokens == 16) params.max_tokens = 50;
     scheduler_->add(std::make_unique<Sequence>(Sequence{.id = id,
                                                         .priority = priority,
+                                                        .client = client_,
                                                         .tokens = tokens,
                                                         .prompt_count = length,
                                                         .given_count = length,
@@ -64,6 +71,7 @@ class SchedulerTest : public testing::Test {
   }
   using Rows = std::pair<int64_t, size_t>;
 
+  std::string client_;
   std::unique_ptr<kv::BlockManager> blocks_;
   std::unique_ptr<kv::StatePool> states_;
   std::unique_ptr<Scheduler> scheduler_;
@@ -298,6 +306,67 @@ TEST_F(SchedulerTest, PromptLogitsBoundTheChunkAndSkipTheCache) {
   EXPECT_THAT(second.sequences[0].prompt_targets, ElementsAre(9, 10, 11));
   EXPECT_THAT(second.sequences[0].sample_rows, ElementsAre(3));
   EXPECT_EQ(scheduler_->find(SequenceId(0))->prompt_results.size(), 11u);
+}
+
+TEST_F(SchedulerTest, ClientsTakeTurnsInTheQueue) {
+  options_.max_num_seqs = 1;
+  start();
+  std::vector<int64_t> order;
+  const auto run_all = [&] {
+    while (scheduler_->has_sequences()) {
+      const auto plan = step();
+      if (plan.sequences.empty()) break;
+      order.push_back(plan.sequences[0].sequence.value);
+      scheduler_->remove(plan.sequences[0].sequence);
+    }
+  };
+  for (int i = 0; i < 4; ++i) add_for("floods", 4);  // 0 to 3
+  add_for("b", 4);                                   // 4
+  add_for("c", 4);                                   // 5
+  add_for("b", 4);                                   // 6
+  run_all();
+  EXPECT_THAT(order, ElementsAre(0, 4, 5, 1, 6, 2, 3));
+  // Having been away earns nothing, and having flooded before costs nothing.
+  order.clear();
+  add_for("late", 4);    // 7
+  add_for("floods", 4);  // 8
+  add_for("late", 4);    // 9
+  run_all();
+  EXPECT_THAT(order, ElementsAre(7, 8, 9));
+}
+
+TEST_F(SchedulerTest, ALongPromptCostsItsClientMoreTurns) {
+  options_ = {.max_model_len = 8000, .max_num_batched_tokens = 8000, .max_num_seqs = 1, .max_prompt_logit_rows = 8};
+  blocks_count_ = 2000;
+  start();
+  std::vector<int64_t> order;
+  add_for("a", 3000);                           // 0: three turns
+  add_for("a", 4);                              // 1
+  for (int i = 0; i < 4; ++i) add_for("b", 4);  // 2 to 5
+  while (scheduler_->has_sequences()) {
+    const auto plan = step();
+    ASSERT_FALSE(plan.sequences.empty());
+    order.push_back(plan.sequences[0].sequence.value);
+    scheduler_->remove(plan.sequences[0].sequence);
+  }
+  EXPECT_THAT(order, ElementsAre(0, 2, 3, 4, 1, 5));
+}
+
+TEST_F(SchedulerTest, PriorityGoesBeforeTurns) {
+  options_.max_num_seqs = 1;
+  options_.priority_scheduling = true;
+  start();
+  add_for("a", 4, 5);   // 0
+  add_for("a", 4, -1);  // 1
+  add_for("b", 4, 5);   // 2
+  std::vector<int64_t> order;
+  while (scheduler_->has_sequences()) {
+    const auto plan = step();
+    ASSERT_FALSE(plan.sequences.empty());
+    order.push_back(plan.sequences[0].sequence.value);
+    scheduler_->remove(plan.sequences[0].sequence);
+  }
+  EXPECT_THAT(order, ElementsAre(1, 0, 2));
 }
 
 }  // namespace

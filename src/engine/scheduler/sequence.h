@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "engine/sampling/sampling_state.h"
@@ -41,6 +42,8 @@ struct SequenceState {
 struct Sequence {
   SequenceId id;
   int priority = 0;
+  std::string client;           // those of one client wait behind each other
+  int64_t turn = 0;             // set by the scheduler
   std::vector<TokenId> tokens;  // prompt, then outputs generated elsewhere before, then those generated here
   int64_t prompt_count = 0;
   int64_t given_count = 0;  // prompt and resumed outputs
