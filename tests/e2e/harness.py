@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import pathlib
+import random
 import re
 import signal
 import socket
@@ -33,9 +34,16 @@ def connect(host, port, timeout):
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """Below the ports that the kernel gives to connections: one of those could take it before a process listens."""
+    for _ in range(1000):
+        port = random.SystemRandom().randrange(10000, 32000)
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                pass
+    raise AssertionError("no free port")
 
 
 class Process:

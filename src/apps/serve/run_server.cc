@@ -16,6 +16,7 @@
 #include "apps/serve/model_files.h"
 #include "apps/serve/rank_threads.h"
 #include "apps/serve/served_engine.h"
+#include "apps/serve/stop_on_signal.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "kernels/matmul_onednn.h"
@@ -106,7 +107,7 @@ net::Task<void> wait_for_shutdown(asio::signal_set& signals, server::OpenAiServe
   asked = true;
   log_info("signal={} action=stopping in_flight={}", first, server.requests_in_flight());
   server.stop_accepting();
-  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { std::_Exit(0); });
+  exit_at_next_signal(signals);
   asio::steady_timer timer(context);
   const SteadyClock clock;
   const TimePoint began = clock.now(), deadline = began + grace;

@@ -1,10 +1,17 @@
 #include "apps/serve/stop_on_signal.h"
 
 #include <csignal>
+#include <cstdlib>
 
 #include "base/log.h"
 
 namespace baton::apps {
+
+void exit_at_next_signal(boost::asio::signal_set& signals) {
+  boost::system::error_code ignored;
+  signals.clear(ignored);
+  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { std::_Exit(0); });
+}
 
 StopOnSignal::StopOnSignal(parallel::Mesh& mesh, Duration patience)
     : mesh_(mesh), patience_(patience), signals_(context_, SIGINT, SIGTERM), timer_(context_) {
@@ -17,6 +24,8 @@ StopOnSignal::StopOnSignal(parallel::Mesh& mesh, Duration patience)
 StopOnSignal::~StopOnSignal() {
   context_.stop();
   thread_.join();
+  // Whoever stops a deployment may signal a member that its leader has just let go: that is no failure of either.
+  exit_at_next_signal(signals_);
 }
 
 void StopOnSignal::on_signal(int signal) {

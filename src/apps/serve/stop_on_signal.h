@@ -16,6 +16,9 @@
 
 namespace baton::apps {
 
+// From now on SIGINT and SIGTERM end the process at once, as it was about to, with status 0. `signals` lets go of them.
+void exit_at_next_signal(boost::asio::signal_set& signals);
+
 // A thread of its own from construction to destruction. The mesh outlives it.
 class StopOnSignal {
  public:
