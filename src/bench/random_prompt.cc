@@ -6,6 +6,11 @@ namespace baton::bench {
 namespace {
 
 constexpr int kSettleRounds = 10;
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+
+bool whole_characters(const text::Tokenizer& tokenizer, TokenId id) {
+  return text::decode(tokenizer, std::vector<TokenId>{id}, false).find(kReplacement) == std::string::npos;
+}
 
 }  // namespace
 
@@ -16,9 +21,12 @@ std::vector<TokenId> encode_plain(const text::Tokenizer& tokenizer, std::string_
 int64_t special_tokens_added(const text::Tokenizer& tokenizer) { return std::ssize(tokenizer.encode("", {})); }
 
 RandomPrompts::RandomPrompts(const text::Tokenizer& tokenizer, uint64_t seed) : tokenizer_(tokenizer), random_(seed) {
+  std::vector<TokenId> parts;  // of characters: they don't come back from a text as they were
   for (TokenId id = 0; id < tokenizer.vocab_size(); ++id) {
-    if (!tokenizer.is_special(id) && !tokenizer.token_bytes(id).empty()) allowed_.push_back(id);
+    if (tokenizer.is_special(id) || tokenizer.token_bytes(id).empty()) continue;
+    (whole_characters(tokenizer, id) ? allowed_ : parts).push_back(id);
   }
+  if (allowed_.empty()) allowed_ = std::move(parts);
 }
 
 int64_t RandomPrompts::between(int64_t low, int64_t high) {

@@ -14,7 +14,7 @@ namespace baton::bench {
 class RandomPrompts {
  public:
   RandomPrompts(const text::Tokenizer& tokenizer, uint64_t seed);
-  // Tokens that are not special, drawn one by one.
+  // Tokens that are not special and spell whole characters, drawn one by one.
   std::vector<TokenId> draw(int64_t count);
   // Tokens in the order of the vocabulary from `offset` on, as vLLM's random data set has them.
   std::vector<TokenId> run(int64_t offset, int64_t count) const;

@@ -29,9 +29,8 @@ struct ServeFlags {
   double ready_timeout_s = 0, rate = INFINITY;
   std::optional<double> temperature, top_p, min_p, frequency_penalty, presence_penalty, repetition_penalty;
   std::optional<int> top_k, logprobs;
-  std::optional<bool> self_timed;
   bool ignore_eos = false, save_result = false, append_result = false, no_progress = false, insecure = false;
-  bool trust_remote_code = false, skip_limits = false;
+  bool trust_remote_code = false, skip_limits = false, self_timed = false, not_self_timed = false;
 };
 
 void add_server_flags(CLI::App& app, ServeFlags& flags) {
@@ -67,7 +66,9 @@ void add_load_flags(CLI::App& app, ServeFlags& flags) {
   add("--ramp-up-start-rps", arrivals.ramp_start_rps, "Rate of the first request");
   add("--ramp-up-end-rps", arrivals.ramp_end_rps, "Rate of the last");
   add("--num-warmups", flags.num_warmups, "Requests before the measurement")->check(CLI::NonNegativeNumber);
-  app.add_flag("--self-timed,!--no-self-timed", flags.self_timed, "Send when the trace says")->group("Load");
+  app.add_flag("--self-timed", flags.self_timed, "Send when the trace says; so by default with timed_trace")
+      ->group("Load");
+  app.add_flag("--no-self-timed", flags.not_self_timed, "Send a trace at --request-rate")->group("Load");
   app.add_flag("--ignore-eos", flags.ignore_eos, "Always generate the whole length")->group("Load");
   add("--logprobs", flags.logprobs, "Log-probabilities per token");
   add("--temperature", flags.temperature, "Sampling; not given: the server's");
@@ -262,7 +263,7 @@ Result<int> run(ServeFlags& flags) {
   }
   BATON_TRY(warm_up(samples, options, flags.num_warmups));
   options.send_at_s = bench::arrival_times(flags.report.arrivals, std::ssize(samples));
-  if (flags.self_timed.value_or(dataset.name == "timed_trace")) {
+  if ((flags.self_timed || dataset.name == "timed_trace") && !flags.not_self_timed) {
     for (size_t i = 0; i < samples.size(); ++i) options.send_at_s[i] = samples[i].at_s.value_or(0);
   }
   const auto result = bench::run_load(samples, options);
