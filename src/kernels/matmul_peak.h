@@ -1,4 +1,5 @@
-// What this machine can do at most, for matmul_bench: instructions on registers alone, and reads of memory.
+// What this machine can do at most: instructions on registers alone (matmul_bench, bf16_method.cc), and reads of memory
+// (matmul_bench).
 #pragma once
 
 #include <cstddef>
