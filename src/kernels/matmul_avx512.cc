@@ -102,6 +102,7 @@ struct Group32 {
     for (int64_t g = begin / 32; g < end / 32; ++g) {
       advance(records, panels, g * layout.bytes);
       advance(x, rows, g * 32);
+      BATON_UNROLL for (int p = 0; p < P; ++p) prefetch_weights<layout.bytes>(records[p]);
       __m512i sums[R][P];
       BATON_UNROLL for (int r = 0; r < R; ++r) {
         __m512i start = _mm512_setzero_si512();
@@ -148,6 +149,7 @@ struct Group256 {
       advance(x, rows, b * 256);
       // The head of the record first, as it lies in memory.
       BATON_UNROLL for (int p = 0; p < P; ++p) {
+        prefetch_weights<layout.high>(records[p]);
         const __m512 min = load_f16(records[p] + layout.mins);
         BATON_UNROLL for (int r = 0; r < R; ++r) {
           __m512i minimum = _mm512_setzero_si512();
@@ -162,6 +164,9 @@ struct Group256 {
       }
       __m512i total[R][P] = {};
       for (int pair = 0; pair < 4; ++pair) {
+        BATON_UNROLL for (int p = 0; p < P; ++p) {
+          prefetch_weights<2 * layout.group_bytes>(records[p] + layout.high + pair * 2 * layout.group_bytes);
+        }
         BATON_UNROLL for (int half = 0; half < 2; ++half) {
           __m512i sums[R][P] = {};
           BATON_UNROLL for (int line = 0; line < 4; ++line) {
@@ -207,6 +212,7 @@ struct Q6K {
       advance(x, rows, b * 256);
       // The offset first: -32 times the sum of run sums by run scales.
       __m512i total[R][P] = {};
+      BATON_UNROLL for (int p = 0; p < P; ++p) prefetch_weights<layout.high>(records[p]);
       for (int group = 0; group < 8; ++group) {
         BATON_UNROLL for (int p = 0; p < P; ++p) {
           const __m512i factors = load_pairs_s8(records[p] + layout.sub_scales + group * 32);
@@ -223,6 +229,9 @@ struct Q6K {
         }
       }
       for (int group = 0; group < 8; ++group) {
+        BATON_UNROLL for (int p = 0; p < P; ++p) {
+          prefetch_weights<layout.group_bytes>(records[p] + layout.high + group * layout.group_bytes);
+        }
         BATON_UNROLL for (int half = 0; half < 2; ++half) {
           __m512i sums[R][P] = {};
           dot_line<kType, R, P>(records, group, half * 2, x, sums);
@@ -259,32 +268,12 @@ struct Plain {
     for (int64_t k = begin; k < end; ++k) {
       __m512 w[P];
       BATON_UNROLL for (int p = 0; p < P; ++p) {
+        prefetch_weights<kHalf ? 32 : 64>(panels[p] + k * (kHalf ? 32 : 64));
         w[p] = kHalf ? load_f16(panels[p] + k * 32) : _mm512_loadu_ps(panels[p] + k * 64);
       }
       BATON_UNROLL for (int r = 0; r < R; ++r) {
         const __m512 value = _mm512_castsi512_ps(broadcast32(x[r] + k * 4));
         BATON_UNROLL for (int p = 0; p < P; ++p) acc[r][p] = _mm512_fmadd_ps(value, w[p], acc[r][p]);
-      }
-    }
-  }
-};
-
-struct Bf16 {
-  static int64_t panel_step(const MatmulTile&) { return 64; }
-
-  template <int R, int P>
-  [[gnu::always_inline]] static void add_range(const MatmulTile&, int, const std::byte* const (&panels)[P],
-                                               const std::byte* const (&x)[R], int64_t begin, int64_t end,
-                                               __m512 (&acc)[R][P]) {
-#pragma clang loop unroll_count(4)
-    for (int64_t k = begin; k < end; k += 2) {
-      __m512i w[P];
-      BATON_UNROLL for (int p = 0; p < P; ++p) w[p] = _mm512_loadu_si512(panels[p] + k * 128);
-      BATON_UNROLL for (int r = 0; r < R; ++r) {
-        const auto value = __builtin_bit_cast(__m512bh, broadcast32(x[r] + k * 2));
-        BATON_UNROLL for (int p = 0; p < P; ++p) {
-          acc[r][p] = _mm512_dpbf16_ps(acc[r][p], value, __builtin_bit_cast(__m512bh, w[p]));
-        }
       }
     }
   }
@@ -299,7 +288,7 @@ TileFunction matmul_tile_avx512(DType dtype) {
     case DType::kF16:
       return run_tile<Segmented<Plain<true>>, 4, 2, 2>;
     case DType::kBF16:
-      return run_tile<Segmented<Bf16>, 4, 4, 4>;
+      return bf16_tile_avx512();
     case DType::kQ4_0:
       return run_tile<Segmented<Group32<DType::kQ4_0>>, 4, 2, 1>;
     case DType::kQ4_1:

@@ -30,7 +30,10 @@ struct Channel {
   [[gnu::always_inline]] static void add_line(const std::byte* const (&panels)[P], const std::byte* const (&x)[R],
                                               int64_t line, __m512i (&even)[R][P], __m512i (&odd)[R][P]) {
     __m512i w[P];
-    BATON_UNROLL for (int p = 0; p < P; ++p) w[p] = _mm512_loadu_si512(panels[p] + line * 64);
+    BATON_UNROLL for (int p = 0; p < P; ++p) {
+      if constexpr (R <= 2) prefetch_weights<64>(panels[p] + line * 64);  // more rows: the load ports are busy
+      w[p] = _mm512_loadu_si512(panels[p] + line * 64);
+    }
     if constexpr (!kNibbles) return add_step<R, P>(w, x, line * 4, even);
     const __m512i nibble = _mm512_set1_epi8(0x0f);
     __m512i part[P];

@@ -85,7 +85,10 @@ struct Fp8 {
 #pragma clang loop unroll_count(2)
       for (int step = 0; step < kInputs / 4; ++step) {
         __m512i w[P][2];
-        BATON_UNROLL for (int p = 0; p < P; ++p) decoder.decode(codes[p] + step * kFp8StepBytes, w[p]);
+        BATON_UNROLL for (int p = 0; p < P; ++p) {
+          prefetch_weights<64>(codes[p] + step * kFp8StepBytes);
+          decoder.decode(codes[p] + step * kFp8StepBytes, w[p]);
+        }
         BATON_UNROLL for (int i = 0; i < 2; ++i) {
           BATON_UNROLL for (int r = 0; r < R; ++r) {
             const auto pair = __builtin_bit_cast(__m512bh, broadcast32(x[r] + step * 8 + i * 4));

@@ -1,4 +1,5 @@
-// Many products in one pass over the threads: experts over sorted tokens, one matrix per head.
+// Many products in one pass over the threads: experts over sorted tokens, one matrix per head, matrices that share
+// their input.
 //
 // A tile step of a product costs about as many units as it has blocks of kTileRows rows (one row costs like four: the
 // weights' bytes). The units of all products stand in one line that parallel_for cuts evenly; a step belongs to the
@@ -9,6 +10,7 @@
 #include "kernels/matmul.h"
 #include "kernels/matmul_product.h"
 #include "kernels/matmul_tile.h"
+#include "kernels/matmul_together.h"
 
 namespace baton::kernels {
 namespace {
@@ -67,6 +69,15 @@ void check_same_kind(const PackedMatrix& first, const PackedMatrix& other) {
 }
 
 }  // namespace
+
+void matmul_together(std::span<const MatmulPart> parts, const ActivationBuffer& x, ComputePool& pool) {
+  const auto product_of = [&](int64_t i) {
+    const MatmulPart& part = parts[static_cast<size_t>(i)];
+    return MatmulProduct{
+        .w = part.w, .x = &x, .row_count = x.rows(), .bias = part.bias, .y = part.y, .y_stride = part.y_stride};
+  };
+  multiply_products(std::ssize(parts), product_of, pool);
+}
 
 void matmul_groups(std::span<const MatmulGroup> groups, const ActivationBuffer& x, float* y, int64_t y_stride,
                    ComputePool& pool) {

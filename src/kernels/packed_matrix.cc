@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "kernels/matmul.h"
 #include "kernels/matmul_onednn.h"
+#include "kernels/matmul_scaled_tiles.h"
 #include "kernels/panel_layout.h"
 #include "kernels/panel_pack.h"
 #include "kernels/weight_arena.h"
@@ -140,7 +141,7 @@ Result<std::vector<PackedMatrix>> PackedMatrix::reserve_many(const MatmulSpec& s
   if (count < 0 || count > kMaxMatrices || count > std::numeric_limits<int64_t>::max() / matrix_bytes) {
     return fail(Code::kInvalidArgument, "{} matrices of {} bytes in one allocation", count, matrix_bytes);
   }
-  const bool uses_onednn = onednn_can_serve(spec);
+  const bool uses_onednn = onednn_can_serve(spec) && !bf16_fma_pays();
   const bool alone = arena == nullptr || count == 0;
   WeightArena::Piece piece;
   if (alone) {

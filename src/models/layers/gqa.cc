@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/attention.h"
+#include "models/layers/linear_together.h"
 
 namespace baton::models {
 
@@ -85,9 +86,7 @@ void gqa_forward(const GqaWeights& weights, const GqaStep& step, TeamStep& team,
   float* q = scratch.qkv();
   float* k = q + q_heads * shape.head_dim;
   float* v = k + kv_heads * shape.head_dim;
-  weights.q.apply(input, q, stride, pool);
-  weights.k.apply(input, k, stride, pool);
-  weights.v.apply(input, v, stride, pool);
+  apply_together({{weights.q, q, stride}, {weights.k, k, stride}, {weights.v, v, stride}}, input, pool);
   // q and k lie side by side: one pass over the heads of both.
   kernels::apply_rope(q, stride, static_cast<int>(q_heads + kv_heads), shape.head_dim, shape.rope_dim, step.positions,
                       step.cos_sin, shape.pairing, team.rows(), step.isa, pool);

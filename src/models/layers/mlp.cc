@@ -1,5 +1,7 @@
 #include "models/layers/mlp.h"
 
+#include "models/layers/linear_together.h"
+
 namespace baton::models {
 
 Result<MlpScratch> MlpScratch::allocate(int64_t max_rows, int64_t intermediate, parallel::Group group) {
@@ -20,8 +22,7 @@ void mlp_activate(const MlpWeights& weights, const TeamStep& team, MlpScratch& s
   const int64_t own = weights.gate.out_features(), first = team.columns(scratch.features_).begin;
   auto* gate = scratch.gate_.as<float>();
   auto* up = scratch.up_.as<float>();
-  weights.gate.apply(input, gate, own, pool);
-  weights.up.apply(input, up, own, pool);
+  apply_together({{weights.gate, gate, own}, {weights.up, up, own}}, input, pool);
   activation.apply(gate, up, scratch.activated() + first, scratch.features_, team.rows(), own, isa, pool);
 }
 
