@@ -22,10 +22,10 @@ class Maker {
   Maker(uint64_t seed, const std::string& kind) : random_(seed ^ 0x5157), made_{.seed = seed, .kind = kind} {}
 
   Scenario make() {
-    engines();
-    clients();
     const std::string& kind = made_.kind;
     made_.must_succeed = kind == "calm" || kind == "thin-link" || kind == "tiny-cache";
+    engines();
+    clients();
     for (int i = static_cast<int>(kFaults) - 1; i >= 0; --i) {
       const auto fault = static_cast<Fault>(i);
       if (kind == fault_name(fault)) add(fault, 1 + below(2));
@@ -33,6 +33,7 @@ class Maker {
     }
     if (kind == "abort" || kind == "all") leave();
     if (kind == "dead-end") dead_end();
+    if (kind == "stale") lose_leases();
     return std::move(made_);
   }
 
@@ -41,11 +42,13 @@ class Maker {
   bool coin() { return below(2) == 0; }
 
   void engines() {
+    const bool stale = made_.kind == "stale";
     const bool tiny = made_.kind == "tiny-cache" || (made_.kind == "all" && below(3) == 0);
     const int model = below(6);
     made_.llama = model == 0;
     made_.state_layers = model == 1 || model == 2 ? 2 : 0;
-    made_.shared_memory = made_.kind != "thin-link" && coin();
+    made_.shared_memory = made_.kind != "thin-link" && (stale || coin());
+    if (stale) made_.lease = milliseconds(200 + below(300));
     if (made_.kind == "thin-link") {
       made_.frame_time = milliseconds(60);
       made_.lease = milliseconds(1500);
@@ -59,6 +62,11 @@ class Maker {
                         .prefill = is_prefill,
                         .block_size = size[is_prefill ? 0 : 1]};
       engine.blocks = 1024 / engine.block_size;
+      // What P gives back is soon another's.
+      if (is_prefill && (stale || (!made_.must_succeed && below(3) == 0))) {
+        engine.blocks = (96 + below(100)) / engine.block_size;
+        engine.slots = 4 + below(4);
+      }
       if (tiny && !is_prefill) {
         engine.blocks = (96 + below(40)) / engine.block_size;
         engine.slots = 5 + below(4);
@@ -149,6 +157,26 @@ class Maker {
     return burst + microseconds(below(40000));
   }
 
+  // D copies slowly out of P's memory while its heartbeats are lost: the leases end under its copies.
+  void lose_leases() {
+    for (const auto& engine : made_.engines) {
+      if (!engine.prefill) {
+        made_.faults.push_back({.id = static_cast<int>(made_.faults.size()),
+                                .fault = Fault::kSlow,
+                                .begin = Duration(0),
+                                .end = seconds(4),
+                                .node = engine.name});
+      }
+    }
+    for (int i = 0; i < 2; ++i) {
+      const Duration begin = near_a_burst();
+      made_.faults.push_back({.id = static_cast<int>(made_.faults.size()),
+                              .fault = Fault::kDrop,
+                              .begin = begin,
+                              .end = begin + milliseconds(200 + below(1500))});
+    }
+  }
+
   // All engines of one role are gone for a while.
   void dead_end() {
     const bool prefill = coin();
@@ -176,7 +204,7 @@ std::string_view fault_name(Fault fault) { return kNames[static_cast<size_t>(fau
 
 const std::vector<std::string>& scenario_kinds() {
   static const std::vector<std::string> kinds = [] {
-    std::vector<std::string> all = {"calm", "thin-link", "tiny-cache", "abort", "dead-end"};
+    std::vector<std::string> all = {"calm", "thin-link", "tiny-cache", "abort", "dead-end", "stale"};
     for (const auto name : kNames) all.emplace_back(name);
     all.emplace_back("all");
     return all;
