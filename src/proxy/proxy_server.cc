@@ -14,6 +14,7 @@
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "net/client_name.h"
 #include "proxy/proxy_state.h"
 
 namespace baton::proxy {
@@ -45,6 +46,13 @@ bool is_authorised(const ProxyOptions& options, const net::HttpRequest& request)
   return found;
 }
 
+// Instances are sent clients' prompts and keys, so that without a key only this host may add them.
+bool may_change_instances(const ProxyOptions& options, const net::HttpRequest& request) {
+  if (!options.api_keys.empty()) return true;
+  const auto from = net::client_address(request, options.forwarders);
+  return from.starts_with("127.") || from == "::1";
+}
+
 bool is_generation(const net::HttpRequest& request) {
   return request.method == "POST" && (request.path == "/v1/completions" || request.path == "/v1/chat/completions");
 }
@@ -60,6 +68,9 @@ net::Task<void> handle(State state, net::HttpRequest& request, net::HttpResponde
     (void)co_await responder.respond(cors_preflight());
   } else if (!is_authorised(state->options, request)) {
     (void)co_await responder.respond(json_response(401, R"({"error":"Unauthorized"})"));
+  } else if (request.path.starts_with("/instances/") && !may_change_instances(state->options, request)) {
+    (void)co_await responder.respond(error_answer(
+        403, "PermissionDeniedError", "Without --api-key instances are added and removed from this host alone"));
   } else if (is_generation(request) && !has_json_body(request)) {
     (void)co_await responder.respond(
         error_answer(415, "UnsupportedMediaType", "Unsupported Media Type: Only 'application/json' is allowed"));

@@ -48,7 +48,7 @@ Result<FrameHeader> decode_frame_header(std::span<const std::byte, kFrameHeaderB
 }
 
 Result<Message> decode_checked(const FrameHeader& header, std::span<const std::byte> body) {
-  if (frame_check(header.type, header.payload_bytes, body) != header.check) {
+  if (body.size() != header.body_bytes || frame_check(header.type, header.payload_bytes, body) != header.check) {
     return fail(Code::kDataLoss, "{} was altered on its way", message_name(header.type));
   }
   return decode_body(header.type, body);

@@ -113,10 +113,7 @@ TEST(HandoffMessages, OneBitThatChangesOnTheWayIsNoticed) {
     altered[bit / 8] ^= std::byte{1} << (bit % 8);
     const auto header = decode_frame_header(std::span(altered).first<kFrameHeaderBytes>());
     if (!header) continue;
-    // A length that changed has the channel wait for bytes that don't come, or read too few.
-    auto body = body_of(altered);
-    body = body.first(std::min<size_t>(body.size(), header->body_bytes));
-    EXPECT_EQ(decode_checked(*header, body).error().code(), Code::kDataLoss) << "bit " << bit;
+    EXPECT_EQ(decode_checked(*header, body_of(altered)).error().code(), Code::kDataLoss) << "bit " << bit;
   }
 }
 
