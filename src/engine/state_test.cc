@@ -147,7 +147,7 @@ TEST_F(EngineStateHandoff, EachGroupHasItsPolicy) {
     auto config = Harness::small_config();
     config.kv_transfer.on_load_failure = {.recompute_blocks = blocks, .recompute_state = state};
     start(config);
-    link_->valid_tokens = [valid = valid](const transfer::Pull&) { return valid; };
+    link_->valid_tokens = [tokens = valid](const transfer::Pull&) { return tokens; };
     link_->valid_state = [](const transfer::Pull&) { return false; };
     const auto got = through_both(request("a", 30));
     EXPECT_EQ(got.last.finish == FinishReason::kError, fails) << valid << blocks << state;

@@ -1,5 +1,6 @@
 // The proxy between a raw client and fake engines, all in process over loopback.
 #include "proxy/proxy_server.h"
+#include "proxy/door.h"
 
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
