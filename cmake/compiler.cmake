@@ -59,6 +59,8 @@ if(BATON_SANITIZE)
   target_compile_definitions(baton_options INTERFACE BATON_SANITIZED=1)
 endif()
 
+option(BATON_CHECKS "Compare what arrives with what left; OFF only to measure what that costs, never to serve" ON)
+
 option(BATON_FUZZ "Build the libFuzzer targets (with address sanitizer)" OFF)
 if(BATON_FUZZ)
   # Without this in the libraries a fuzzer sees no branch but its own and mutates blindly.

@@ -22,7 +22,11 @@ std::optional<LaneExchange::Failure> LaneExchange::start(std::span<const Mesh::B
   from_each.resize(to_each.size());
   for (size_t p = 0; p < to_each.size(); ++p) {
     if (static_cast<int>(p) == state_.rank()) continue;
-    writers_[p].start({.bytes = to_each[p].size(), .number = number_, .mark = kExchangeMark}, to_each[p]);
+    writers_[p].start({.bytes = to_each[p].size(),
+                       .number = number_,
+                       .mark = kExchangeMark,
+                       .check = lane_check(lanes_, static_cast<int>(p), number_, to_each[p])},
+                      to_each[p]);
     incoming_[p] = {};
   }
   const auto own = to_each[static_cast<size_t>(state_.rank())];
@@ -82,6 +86,9 @@ std::optional<LaneExchange::Failure> LaneExchange::read(int process, MessageByte
       if (auto failure = take_header(process, into)) return failure;
     }
     in.done = in.position >= sizeof(LaneHeader) && in.position == sizeof(LaneHeader) + in.header.bytes;
+    if (in.done && lane_check(lanes_, process, number_, into.span()) != in.header.check) {
+      return Failure{state_.lost(process, "its part of an exchange was altered on its way"), false, process};
+    }
     if (!in_header) return {};
   }
   return {};

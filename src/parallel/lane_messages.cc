@@ -25,7 +25,11 @@ std::optional<LaneMessages::Failure> LaneMessages::send(int process, uint32_t ta
   std::lock_guard one(*sending_[static_cast<size_t>(process)]);
   const TimePoint deadline = mesh_deadline(state_.options().deadline);
   LaneWriter writer;
-  writer.start({.bytes = message.size(), .number = tag, .mark = kMessageMark}, message);
+  writer.start({.bytes = message.size(),
+                .number = tag,
+                .mark = kMessageMark,
+                .check = lane_check(lanes_, process, tag, message)},
+               message);
   std::vector<Lanes::Want> wants(state_.members().size());
   wants[static_cast<size_t>(process)].write = true;
   while (!writer.done()) {
@@ -73,6 +77,10 @@ bool LaneMessages::read_from(int process) {
   if (in_header && in.position == sizeof(LaneHeader) && !take_header(process)) return false;
   if (in.position >= sizeof(LaneHeader) && in.position == sizeof(LaneHeader) + in.header.bytes) {
     in.position = 0;
+    if (lane_check(lanes_, process, in.header.number, in.bytes.span()) != in.header.check) {
+      give_up(process, state_.lost(process, "a message of it was altered on its way"), false);
+      return false;
+    }
     state_.deliver(process, in.header.number, std::exchange(in.bytes, {}));
   }
   return true;

@@ -38,6 +38,8 @@ class Lanes {
   virtual void nudge() = 0;
   // Any thread: every wait ends at once from now on.
   virtual void stop() = 0;
+  // Whether messages to and from it carry a check of their bytes: those that cross a network do.
+  virtual bool checks(int /*process*/) const { return false; }
 };
 
 // Before each small message. Large ones are written after their header without being copied.
@@ -45,8 +47,12 @@ struct LaneHeader {
   uint64_t bytes = 0;
   uint32_t number = 0;  // of the exchange, or the tag
   uint32_t mark = 0;
+  uint64_t check = 0;  // of the bytes, where the lanes want one
 };
-static_assert(sizeof(LaneHeader) == 16);
+static_assert(sizeof(LaneHeader) == 24);
+
+// Of a message to or from `process`; 0 where there is no check.
+uint64_t lane_check(const Lanes& lanes, int process, uint32_t number, std::span<const std::byte> bytes);
 
 // A message on its way out of a lane: header and bytes, as far as there is room each time.
 class LaneWriter {

@@ -300,8 +300,12 @@ TEST(PullFailure, GarbageOnThePortHarmsNobody) {
     for (auto& c : bytes) c = static_cast<char>(random());
     if (i % 3 == 0) {
       // A good header that promises more than may be sent, or a body of noise.
-      const uint32_t words[] = {wire::kFrameMagic, (i % 2 == 0 ? 4u : 1u) << 16 | wire::kHandoffVersion,
-                                i % 2 == 0 ? 0xFFFFFFFFu : 500u, 0};
+      const uint32_t words[] = {wire::kFrameMagic,
+                                (i % 2 == 0 ? 4u : 1u) << 16 | wire::kHandoffVersion,
+                                i % 2 == 0 ? 0xFFFFFFFFu : 500u,
+                                0,
+                                0,
+                                0};
       bytes.insert(0, reinterpret_cast<const char*>(words), sizeof(words));
     }
     (void)!send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);

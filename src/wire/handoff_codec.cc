@@ -1,3 +1,4 @@
+#include "base/checks.h"
 #include "wire/handoff_messages.h"
 
 namespace baton::wire {
@@ -328,15 +329,21 @@ Result<Message> decode_as(uint16_t type, ByteReader& reader) {
 
 }  // namespace
 
+uint64_t frame_check(uint16_t type, uint32_t payload_bytes, std::span<const std::byte> body) {
+  return checked_hash(body, uint64_t{type} << 32 | payload_bytes);
+}
+
 std::vector<std::byte> encode_frame(const Message& message, uint32_t payload_bytes) {
   ByteWriter body;
   std::visit([&](const auto& m) { put(body, m); }, message);
   ByteWriter frame;
   frame.put(kFrameMagic);
   frame.put(kHandoffVersion);
-  frame.put(static_cast<uint16_t>(message.index() + 1));
+  const auto type = static_cast<uint16_t>(message.index() + 1);
+  frame.put(type);
   frame.put(static_cast<uint32_t>(body.size()));
   frame.put(payload_bytes);
+  frame.put(frame_check(type, payload_bytes, body.view()));
   frame.put_bytes(body.view());
   return frame.take();
 }

@@ -30,6 +30,7 @@ Result<FrameHeader> decode_frame_header(std::span<const std::byte, kFrameHeaderB
   header.type = reader.get<uint16_t>();
   header.body_bytes = reader.get<uint32_t>();
   header.payload_bytes = reader.get<uint32_t>();
+  header.check = reader.get<uint64_t>();
   if (header.type < 1 || header.type > std::variant_size_v<Message>) {
     return fail(Code::kDataLoss, "hand-off frame of unknown type {}", header.type);
   }
@@ -44,6 +45,13 @@ Result<FrameHeader> decode_frame_header(std::span<const std::byte, kFrameHeaderB
                 header.payload_bytes, payload_max);
   }
   return header;
+}
+
+Result<Message> decode_checked(const FrameHeader& header, std::span<const std::byte> body) {
+  if (body.size() != header.body_bytes || frame_check(header.type, header.payload_bytes, body) != header.check) {
+    return fail(Code::kDataLoss, "{} was altered on its way", message_name(header.type));
+  }
+  return decode_body(header.type, body);
 }
 
 }  // namespace baton::wire

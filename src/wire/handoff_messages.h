@@ -1,8 +1,11 @@
 // Messages of a hand-off between D (asks) and P (answers), on one connection per pair of engines.
 //
-// A frame is a 16-byte header, a body (the message) and, for BlockData and PushData alone, a payload of KV bytes. All
+// A frame is a 24-byte header, a body (the message) and, for BlockData and PushData alone, a payload of KV bytes. All
 // little-endian.
-//   u32 magic "BTKV" | u16 version | u16 type | u32 body bytes | u32 payload bytes
+//   u32 magic "BTKV" | u16 version | u16 type | u32 body bytes | u32 payload bytes | u64 check of type, payload bytes,
+//   body
+// The check is XXH3-64: TCP's own sum of 16 bits lets one altered segment in 65536 pass, and a block number that
+// changed on its way would name another block whose checksums are right. What a payload holds has checksums per unit.
 // `call` is drawn by D; an answer repeats it. Every request may be sent again: P answers it again.
 // What decode() returns obeys the bounds below, whatever the bytes were.
 #pragma once
@@ -22,7 +25,7 @@
 namespace baton::wire {
 
 inline constexpr uint32_t kFrameMagic = 0x564B5442;  // "BTKV"
-inline constexpr size_t kFrameHeaderBytes = 16;
+inline constexpr size_t kFrameHeaderBytes = 24;
 inline constexpr uint32_t kBodyBytesMax = 4 << 20;
 inline constexpr uint32_t kFirstBodyBytesMax = 1 << 20;  // before the peer has said who it is
 inline constexpr uint32_t kPayloadBytesMax = 64 << 20;   // one entry of one block, or of one slot, at most
@@ -189,13 +192,17 @@ struct FrameHeader {
   uint16_t type = 0;  // 1 + index within Message
   uint32_t body_bytes = 0;
   uint32_t payload_bytes = 0;
+  uint64_t check = 0;
 };
 
+uint64_t frame_check(uint16_t type, uint32_t payload_bytes, std::span<const std::byte> body);
 // Header and body of a message that will be followed by payload_bytes of payload.
 std::vector<std::byte> encode_frame(const Message& message, uint32_t payload_bytes = 0);
 // kMismatch for another version, kDataLoss for what isn't a frame, kOutOfRange beyond the bounds.
 Result<FrameHeader> decode_frame_header(std::span<const std::byte, kFrameHeaderBytes> bytes,
                                         uint32_t body_bytes_max = kBodyBytesMax);
+// kDataLoss for a body that is not the one the header was made for; else as below.
+Result<Message> decode_checked(const FrameHeader& header, std::span<const std::byte> body);
 Result<Message> decode_body(uint16_t type, std::span<const std::byte> body);
 std::string_view message_name(uint16_t type);
 

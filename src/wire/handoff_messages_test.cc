@@ -56,7 +56,7 @@ TEST(HandoffMessages, EachSurvivesTheWire) {
     ASSERT_TRUE(header.has_value()) << header.error().to_string();
     EXPECT_EQ(header->type, type_of(message));
     EXPECT_EQ(header->body_bytes + kFrameHeaderBytes, frame.size());
-    const auto back = decode_body(header->type, body_of(frame));
+    const auto back = decode_checked(*header, body_of(frame));
     ASSERT_TRUE(back.has_value()) << back.error().to_string();
     EXPECT_EQ(encode_frame(*back, header->payload_bytes), frame) << message_name(header->type);
   }
@@ -104,6 +104,17 @@ TEST(HandoffMessages, ListsThatDisagreeAreRefused) {
   EXPECT_EQ(decode_body(4, body_of(frame)).error().code(), Code::kOutOfRange);
   const auto slot = encode_frame(OfferReply{1, 2, 3, {4}, {6}, {}, -2, 0});
   EXPECT_EQ(decode_body(4, body_of(slot)).error().code(), Code::kOutOfRange);
+}
+
+TEST(HandoffMessages, OneBitThatChangesOnTheWayIsNoticed) {
+  auto frame = encode_frame(OfferReply{1, 2, 3, {4}, {6}});
+  for (size_t bit = 0; bit < frame.size() * 8; ++bit) {
+    auto altered = frame;
+    altered[bit / 8] ^= std::byte{1} << (bit % 8);
+    const auto header = decode_frame_header(std::span(altered).first<kFrameHeaderBytes>());
+    if (!header) continue;
+    EXPECT_EQ(decode_checked(*header, body_of(altered)).error().code(), Code::kDataLoss) << "bit " << bit;
+  }
 }
 
 TEST(HandoffMessages, ReadsOfWhatIsNotListedAreRefused) {

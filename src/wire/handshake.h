@@ -11,7 +11,7 @@
 
 namespace baton::wire {
 
-inline constexpr uint16_t kHandoffVersion = 4;
+inline constexpr uint16_t kHandoffVersion = 5;
 
 // What decides the bits that a kernel yields.
 struct NumericProfile {

@@ -64,6 +64,7 @@ class NetLanes final : public Lanes {
 
   void nudge() override { add_one(nudged_); }
   void stop() override { add_one(stopped_); }
+  bool checks(int /*process*/) const override { return true; }
 
  private:
   int socket(int process) const { return sockets_[static_cast<size_t>(process)].get(); }

@@ -169,6 +169,7 @@ class MixedLanes final : public Lanes {
     near_->stop();
     far_->stop();
   }
+  bool checks(int process) const override { return !near_->is_near(process); }
 
  private:
   void wait_in(uint32_t seen, std::span<const Want> wants, Until what, TimePoint until) {

@@ -21,7 +21,7 @@ net::Task<Result<FrameChannel::Frame>> FrameChannel::read(ReadLimits limits) {
   BATON_CO_TRY_ASSIGN(const auto header, wire::decode_frame_header(bytes, limits.body_bytes_max));
   body_.resize(header.body_bytes);
   if (!body_.empty()) BATON_CO_TRY(co_await net::read_exactly(*stream_, body_, limits.rest));
-  BATON_CO_TRY_ASSIGN(auto message, wire::decode_body(header.type, body_));
+  BATON_CO_TRY_ASSIGN(auto message, wire::decode_checked(header, body_));
   BATON_CO_TRY_ASSIGN(const auto payload, payload_space(header.payload_bytes));
   if (!payload.empty()) BATON_CO_TRY(co_await net::read_exactly(*stream_, payload, limits.rest));
   co_return Frame{std::move(message), payload};
