@@ -3,11 +3,17 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "net/client_name.h"
+
 namespace baton::apps {
 namespace {
 
 struct Raw {
-  std::string host = "localhost", api_key, log_level = "INFO", tls_cert, tls_key, mode = "pull";
+  std::string host = "localhost", log_level = "INFO", mode = "pull", forwarders;
+  std::vector<std::string> api_keys;
+  std::string tls_cert, tls_key, tls_ca, engine_cert, engine_key, engine_ca;
+  bool engine_tls = false;
+  int cert_reqs = 0;
   int port = 8000, workers = 1, max_retries = 3, max_waiting_retries = 3, max_in_flight = 4096;
   double retry_delay = 0.001, waiting_retry_interval = 10, connect_timeout = 2, prefill_timeout = 600,
          first_token_timeout = 600, idle_timeout = 300, probe_interval = 1, probe_timeout = 1, drain_timeout = 30;
@@ -15,6 +21,20 @@ struct Raw {
   std::vector<std::string> prefill_hosts = {"localhost"}, decode_hosts = {"localhost"};
   std::vector<int> prefill_ports = {8001}, decode_ports = {8002};
 };
+
+void describe_trust(CLI::App& app, Raw& raw) {
+  app.add_option("--api-key", raw.api_keys, "Key that clients must send, one or several; passed on to the engines")
+      ->expected(1, -1);
+  app.add_option("--ssl-certfile", raw.tls_cert, "PEM certificate: serve over TLS");
+  app.add_option("--ssl-keyfile", raw.tls_key, "Its PEM key");
+  app.add_option("--ssl-ca-certs", raw.tls_ca, "PEM file of whom clients' certificates must come from");
+  app.add_option("--ssl-cert-reqs", raw.cert_reqs, "0: clients need no certificate; 2: they do")
+      ->check(CLI::IsMember({0, 2}));
+  app.add_flag("--engine-ssl", raw.engine_tls, "Ask the engines over TLS; the next three imply it");
+  app.add_option("--engine-ssl-ca-certs", raw.engine_ca, "PEM file of whom to trust; else the system's");
+  app.add_option("--engine-ssl-certfile", raw.engine_cert, "PEM certificate shown to engines that ask for one");
+  app.add_option("--engine-ssl-keyfile", raw.engine_key, "Its PEM key");
+}
 
 void describe(CLI::App& app, Raw& raw) {
   const auto port_range = CLI::Range(0, 65535);
@@ -38,11 +58,13 @@ void describe(CLI::App& app, Raw& raw) {
   app.add_option("--workers", raw.workers, "Accepted; one thread serves")->check(CLI::Range(1, 1024));
   app.add_option("--log-level", raw.log_level, "DEBUG, INFO, WARNING, ERROR or CRITICAL")
       ->check(CLI::IsMember({"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"}, CLI::ignore_case));
-  app.add_option("--api-key", raw.api_key, "Key that clients must send; also passed on to the engines by them");
-  app.add_option("--ssl-certfile", raw.tls_cert, "PEM certificate: serve over TLS");
-  app.add_option("--ssl-keyfile", raw.tls_key, "Its PEM key");
-  app.add_option("--max-in-flight", raw.max_in_flight, "Requests at a time; beyond: 429")
+  describe_trust(app, raw);
+  app.add_option("--max-in-flight", raw.max_in_flight,
+                 "Requests at a time; beyond, or beyond a client's share of them: 429")
       ->check(CLI::Range(1, 1 << 20));
+  app.add_option("--forwarded-allow-ips", raw.forwarders,
+                 "Addresses of proxies before this one whose X-Forwarded-For names the client; * for any")
+      ->capture_default_str();
   app.add_option("--max-body-bytes", raw.max_body_bytes, "Largest request; beyond: 413")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   const auto seconds = CLI::Range(0.01, 1e6);
@@ -72,6 +94,21 @@ Result<std::vector<net::HostPort>> join(std::string_view what, const std::vector
 
 Duration seconds_of(double s) { return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(s)); }
 
+Result<void> take_trust(const Raw& raw, proxy::ProxyOptions& options) {
+  if (raw.tls_cert.empty() && !(raw.tls_key.empty() && raw.tls_ca.empty() && raw.cert_reqs == 0))
+    return fail(Code::kInvalidArgument, "--ssl-keyfile, --ssl-ca-certs and --ssl-cert-reqs want --ssl-certfile");
+  if (raw.cert_reqs != 0 && raw.tls_ca.empty())
+    return fail(Code::kInvalidArgument, "--ssl-cert-reqs {} wants --ssl-ca-certs", raw.cert_reqs);
+  if (raw.engine_cert.empty() && !raw.engine_key.empty())
+    return fail(Code::kInvalidArgument, "--engine-ssl-keyfile wants --engine-ssl-certfile");
+  options.http.tls = {.cert_file = raw.tls_cert, .key_file = raw.tls_key};
+  if (raw.cert_reqs != 0) options.http.tls.ca_file = raw.tls_ca;
+  options.engine_tls = {.cert_file = raw.engine_cert, .key_file = raw.engine_key, .ca_file = raw.engine_ca};
+  options.engines_over_tls = raw.engine_tls || options.engine_tls.enabled();
+  options.api_keys = raw.api_keys;
+  return {};
+}
+
 Result<ProxyArgs> to_args(const Raw& raw, std::string engine_api_key) {
   ProxyArgs args{.log_level = raw.log_level};
   auto& options = args.options;
@@ -80,15 +117,14 @@ Result<ProxyArgs> to_args(const Raw& raw, std::string engine_api_key) {
   options.http.listen.host = raw.host;
   options.http.listen.port = raw.port;
   options.http.max_body_bytes = static_cast<size_t>(raw.max_body_bytes);
-  options.http.tls.cert_file = raw.tls_cert;
-  options.http.tls.key_file = raw.tls_key;
+  BATON_TRY(take_trust(raw, options));
   options.decode_first = raw.mode == "layerwise";
   options.retry = {.max_retries = raw.max_retries, .retry_delay = seconds_of(raw.retry_delay)};
   options.max_waiting_retries = raw.max_waiting_retries;
   options.waiting_retry_interval = seconds_of(raw.waiting_retry_interval);
-  if (!raw.api_key.empty()) options.api_keys = {raw.api_key};
   options.engine_api_key = std::move(engine_api_key);
   options.max_in_flight = raw.max_in_flight;
+  options.forwarders = net::parse_forwarders(raw.forwarders);
   options.connect_timeout = seconds_of(raw.connect_timeout);
   options.prefill_timeout = seconds_of(raw.prefill_timeout);
   options.first_token_timeout = seconds_of(raw.first_token_timeout);

@@ -43,5 +43,25 @@ TEST(ProxyArgs, MistakesAreNamed) {
   EXPECT_NE(parse({"--help"}).value().help.find("--prefiller-hosts"), std::string::npos);
 }
 
+TEST(ProxyArgs, TlsOfBothSides) {
+  const auto args = parse({"--ssl-certfile", "c", "--ssl-keyfile", "k", "--ssl-ca-certs", "a", "--ssl-cert-reqs", "2",
+                           "--engine-ssl-ca-certs", "ea", "--api-key", "one", "two"})
+                        .value();
+  const auto& options = args.options;
+  EXPECT_EQ(options.http.tls.ca_file, "a");
+  EXPECT_TRUE(options.engines_over_tls);
+  EXPECT_EQ(options.engine_tls.ca_file, "ea");
+  EXPECT_TRUE(options.engine_tls.verify_peer);
+  EXPECT_EQ(options.api_keys, (std::vector<std::string>{"one", "two"}));
+  EXPECT_TRUE(parse({"--engine-ssl"})->options.engines_over_tls);
+  EXPECT_FALSE(parse({}).value().options.engines_over_tls);
+  // Without a CA nobody's certificate could be asked for: that is no weaker check, it is a mistake.
+  EXPECT_FALSE(parse({"--ssl-certfile", "c", "--ssl-cert-reqs", "2"}));
+  EXPECT_FALSE(parse({"--ssl-cert-reqs", "2"}));
+  EXPECT_FALSE(parse({"--ssl-keyfile", "k"}));
+  EXPECT_FALSE(parse({"--engine-ssl-keyfile", "k"}));
+  EXPECT_FALSE(parse({"--ssl-cert-reqs", "1"}));
+}
+
 }  // namespace
 }  // namespace baton::apps

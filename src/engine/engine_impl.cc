@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "base/client_share.h"
 #include "base/log.h"
 #include "engine/request_check.h"
 
@@ -91,17 +92,15 @@ Result<void> EngineImpl::admit(EngineRequest& request, OutputCallback& on_output
   return {};
 }
 
-// A client may have eight times as many waiting as there is room left: alone it gets nearly all of the queue, and
-// however many flood it, there is room for one more.
+// No client takes all of the queue.
 Result<void> EngineImpl::check_room(const std::string& client) const {
-  constexpr int64_t kShare = 8;
   const int64_t room = config_.max_waiting_requests - queued_;
   const auto mine = queued_of_.find(client);
   if (room <= 0) {
     return fail(Code::kResourceExhausted, "{} requests are waiting, which is the bound: try again later",
                 config_.max_waiting_requests);
   }
-  if (mine != queued_of_.end() && mine->second >= kShare * room) {
+  if (mine != queued_of_.end() && mine->second >= client_share(room)) {
     return fail(Code::kResourceExhausted,
                 "{} of {} waiting requests are yours, which is a client's share: try again later", mine->second,
                 queued_);

@@ -406,17 +406,22 @@ TEST_F(Server, ManyClientsOnTwoThreads) {
 TEST_F(Server, BodiesOfAllRequestsTogetherAreBounded) {
   serve_echo({.max_body_bytes = 1 << 20, .max_buffered_body_bytes = 1 << 20});
   const std::string half(600 << 10, 'x');
-  RawClient slow(server_->port());
-  slow.send(fmt::format("POST /slow HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", half.size() + 1));
-  slow.send(half);
+  const std::string slow_head =
+      fmt::format("POST /slow HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", half.size() + 1);
+  std::unique_ptr<RawClient> slow;
   std::string refused;
+  // Until the slow one's bytes are there first: else it is the one that is refused.
   EXPECT_TRUE(wait_until([&] {
+    slow = std::make_unique<RawClient>(server_->port());
+    slow->send(slow_head);
+    slow->send(half);
+    sleep_ms(50);
     refused = ask(post("/late", half));
     return refused.starts_with("HTTP/1.1 503 ");
   }));
   EXPECT_NE(refused.find("Retry-After: 1\r\n"), std::string::npos) << refused;
-  slow.send("x");
-  EXPECT_TRUE(slow.receive("POST /slow").starts_with("HTTP/1.1 200 "));
+  slow->send("x");
+  EXPECT_TRUE(slow->receive("POST /slow").starts_with("HTTP/1.1 200 "));
   // What was held is given back, by those that are answered and by those that go away.
   EXPECT_TRUE(wait_until([&] { return ask(post("/later", half)).starts_with("HTTP/1.1 200 "); }));
   RawClient gone(server_->port());

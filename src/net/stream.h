@@ -65,6 +65,10 @@ struct TlsOptions {
   bool enabled() const { return !cert_file.empty() || !ca_file.empty(); }
 };
 
+// Whether a client could use them: kInvalidArgument names the file that is wrong. For starts, so that a typing error is
+// not found at the first connection.
+Result<void> check_client_tls(const TlsOptions& options);
+
 struct ConnectOptions {
   std::string host;  // name, IPv4, or IPv6 with or without brackets
   int port = 0;

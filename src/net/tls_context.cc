@@ -64,4 +64,9 @@ Result<TlsContext> make_client_context(const TlsOptions& options) {
   return context;
 }
 
+Result<void> check_client_tls(const TlsOptions& options) {
+  const auto context = make_client_context(options);
+  return context ? Result<void>() : fail(context.error());
+}
+
 }  // namespace baton::net

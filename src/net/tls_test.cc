@@ -127,6 +127,11 @@ TEST_F(Tls, BadFilesAreNamed) {
   auto server = serve_http(context_.executor(), options, echo);
   ASSERT_FALSE(server);
   EXPECT_NE(server.error().message().find("/nonexistent.crt"), std::string::npos);
+  const auto client = check_client_tls({.ca_file = "/nonexistent.ca"});
+  ASSERT_FALSE(client);
+  EXPECT_NE(client.error().message().find("/nonexistent.ca"), std::string::npos);
+  const Certificate good("localhost");
+  EXPECT_TRUE(check_client_tls({.cert_file = good.cert_file, .key_file = good.key_file, .ca_file = good.cert_file}));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <deque>
 
 #include "base/log.h"
+#include "net/client_name.h"
 #include "net/sse.h"
 #include "proxy/proxy_state.h"
 #include "wire/ordered_json.h"
@@ -78,6 +79,7 @@ class GenerationDriver final : public MetaserverClient {
         decode_first_(decode_first(*state_)),
         fsm_(std::move(plan), request_id_, state_->options.retry, state_->instances, decode_first_),
         delay_(state_->executor) {
+    headers_.set("X-Forwarded-For", net::client_address(request, state_->options.forwarders));
     if (decode_first_) state_->announced[decode_first_->key] = this;
   }
   ~GenerationDriver() override {
@@ -390,9 +392,14 @@ net::Task<void> handle_metaserver(State state, net::HttpRequest& request, net::H
 }
 
 net::Task<void> handle_generation(State state, net::HttpRequest& request, net::HttpResponder& responder) {
-  if (state->in_flight >= state->options.max_in_flight) {
+  const auto& options = state->options;
+  const auto client = net::client_name(request, options.api_keys.size() > 1, options.forwarders);
+  if (const auto answered = state->door.ask(client, options.max_in_flight); answered != Door::Answer::kOpen) {
     state->metrics.refused.add();
-    auto answer = error_answer(429, "TooManyRequestsError", "the proxy has as many requests as it may hold; try again");
+    auto answer = error_answer(429, "TooManyRequestsError",
+                               answered == Door::Answer::kFull
+                                   ? "the proxy has as many requests as it may hold; try again"
+                                   : "the proxy has as many requests of yours as a client's share; try again");
     answer.headers.add("Retry-After", "1");
     (void)co_await responder.respond(std::move(answer));
     co_return;
@@ -405,9 +412,16 @@ net::Task<void> handle_generation(State state, net::HttpRequest& request, net::H
   request.body = {};
   struct Count {
     ProxyState& state;
-    explicit Count(ProxyState& of) : state(of) { state.metrics.in_flight.set(++state.in_flight); }
-    ~Count() { state.metrics.in_flight.set(--state.in_flight); }
-  } count(*state);
+    const std::string& client;
+    Count(ProxyState& of, const std::string& who) : state(of), client(who) {
+      state.door.enter(client);
+      state.metrics.in_flight.set(state.door.in_flight());
+    }
+    ~Count() {
+      state.door.leave(client);
+      state.metrics.in_flight.set(state.door.in_flight());
+    }
+  } count(*state, client);
   GenerationDriver driver(state, request, responder, std::move(*plan));
   co_await driver.run();
 }

@@ -13,6 +13,7 @@
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "net/client_name.h"
 #include "proxy/proxy_state.h"
 
 namespace baton::proxy {
@@ -44,6 +45,13 @@ bool is_authorised(const ProxyOptions& options, const net::HttpRequest& request)
   return found;
 }
 
+// Instances are sent clients' prompts and keys, so that without a key only this host may add them.
+bool may_change_instances(const ProxyOptions& options, const net::HttpRequest& request) {
+  if (!options.api_keys.empty()) return true;
+  const auto from = net::client_address(request, options.forwarders);
+  return from.starts_with("127.") || from == "::1";
+}
+
 bool is_generation(const net::HttpRequest& request) {
   return request.method == "POST" && (request.path == "/v1/completions" || request.path == "/v1/chat/completions");
 }
@@ -59,6 +67,9 @@ net::Task<void> handle(State state, net::HttpRequest& request, net::HttpResponde
     (void)co_await responder.respond(cors_preflight());
   } else if (!is_authorised(state->options, request)) {
     (void)co_await responder.respond(json_response(401, R"({"error":"Unauthorized"})"));
+  } else if (request.path.starts_with("/instances/") && !may_change_instances(state->options, request)) {
+    (void)co_await responder.respond(error_answer(
+        403, "PermissionDeniedError", "Without --api-key instances are added and removed from this host alone"));
   } else if (is_generation(request) && !has_json_body(request)) {
     (void)co_await responder.respond(
         error_answer(415, "UnsupportedMediaType", "Unsupported Media Type: Only 'application/json' is allowed"));
@@ -71,10 +82,10 @@ net::Task<void> handle(State state, net::HttpRequest& request, net::HttpResponde
 
 // Stop: no new connections, running requests end or run out of time, then everything closes.
 net::Task<void> wind_down(State state, asio::io_context& context) {
-  log_info("event=proxy_stopping in_flight={}", state->in_flight);
+  log_info("event=proxy_stopping in_flight={}", state->door.in_flight());
   state->server->stop_accepting();
   const TimePoint deadline = net::deadline_after(state->options.drain_timeout);
-  while (state->in_flight > 0 && state->clock.now() < deadline) {
+  while (state->door.in_flight() > 0 && state->clock.now() < deadline) {
     asio::steady_timer pause(state->executor, std::chrono::milliseconds(20));
     co_await pause.async_wait(kAwait);
   }
@@ -106,7 +117,7 @@ ProxyState::ProxyState(asio::any_io_executor on, ProxyOptions with)
     : executor(on),
       options(std::move(with)),
       instances(options.health),
-      client(net::make_http_client(on, {})),
+      client(net::make_http_client(on, {.tls = options.engine_tls, .use_tls = options.engines_over_tls})),
       probe_timer(on) {}
 
 std::optional<net::HttpClientRequest> ProxyState::request_to(InstanceId id, std::string method,
@@ -125,6 +136,7 @@ std::optional<net::HttpClientRequest> ProxyState::request_to(InstanceId id, std:
 Result<std::unique_ptr<ProxyServer>> ProxyServer::start(asio::any_io_executor executor, ProxyOptions options) {
   if (options.decode.empty())
     return fail(Code::kInvalidArgument, "the proxy needs at least one decode instance (--decoder-hosts)");
+  if (options.engines_over_tls) BATON_TRY(net::check_client_tls(options.engine_tls));
   if (options.decode_first) BATON_TRY(check_reachable(options.http.listen.host));
   auto state = std::make_shared<ProxyState>(executor, std::move(options));
   for (const auto& each : state->options.prefill) BATON_TRY(state->instances.add(Role::kPrefill, each.host, each.port));
@@ -148,7 +160,7 @@ Result<std::unique_ptr<ProxyServer>> ProxyServer::start(asio::any_io_executor ex
 ProxyServer::ProxyServer(std::shared_ptr<ProxyState> state) : state_(std::move(state)) {}
 ProxyServer::~ProxyServer() { close(); }
 int ProxyServer::port() const { return state_->server->port(); }
-int ProxyServer::requests_in_flight() const { return state_->in_flight; }
+int ProxyServer::requests_in_flight() const { return state_->door.in_flight(); }
 void ProxyServer::stop_accepting() { state_->server->stop_accepting(); }
 void ProxyServer::close() {
   state_->server->close();

@@ -26,8 +26,13 @@ struct ProxyOptions {
   int max_waiting_retries = 3;  // an added instance is dropped when it did not answer for this many intervals
   Duration waiting_retry_interval = std::chrono::seconds(10);
   std::vector<std::string> api_keys;  // asked of clients; empty: none is asked
-  std::string engine_api_key;         // sent to engines for clients that send none (OPENAI_API_KEY)
-  int max_in_flight = 4096;           // generations; beyond: 429 with Retry-After
+  // Engines are asked over TLS: `ca_file` is whom to trust (empty: the system's), and the certificate is the proxy's
+  // own.
+  bool engines_over_tls = false;
+  net::TlsOptions engine_tls;
+  std::string engine_api_key;           // sent to engines for clients that send none (OPENAI_API_KEY)
+  std::vector<std::string> forwarders;  // see net/client_name.h
+  int max_in_flight = 4096;             // generations; beyond: 429 with Retry-After
   Duration connect_timeout = std::chrono::seconds(2);
   Duration prefill_timeout = std::chrono::seconds(600);
   Duration first_token_timeout = std::chrono::seconds(600);  // D's answer; of a whole one: all of it

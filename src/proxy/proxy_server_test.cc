@@ -502,6 +502,29 @@ TEST_F(Proxy, BeyondItsLimitItSaysTryAgain) {
   EXPECT_NE(got.find("Retry-After: 1"), std::string::npos);
 }
 
+TEST(Door, NoClientTakesAllPlaces) {
+  Door door;
+  int entered = 0;
+  while (door.ask("floods", 90) == Door::Answer::kOpen && entered < 1000) {
+    door.enter("floods");
+    ++entered;
+  }
+  EXPECT_EQ(entered, 80);
+  EXPECT_EQ(door.ask("floods", 90), Door::Answer::kShareTaken);
+  EXPECT_EQ(door.ask("another", 90), Door::Answer::kOpen);
+  for (int i = 0; i < 10; ++i) door.enter(std::to_string(i));
+  EXPECT_EQ(door.ask("another", 90), Door::Answer::kFull);
+  door.leave("floods");
+  EXPECT_EQ(door.ask("another", 90), Door::Answer::kOpen);
+}
+
+TEST_F(Proxy, EnginesHearWhoAsksWhateverTheClientSays) {
+  FakeEngine p(good_prefill), d(good_decode);
+  start({local(p)}, {local(d)});
+  ask(kWhole, "/v1/completions", "X-Forwarded-For: 192.0.2.1\r\n");
+  for (auto* engine : {&p, &d}) EXPECT_EQ(engine->header("X-Forwarded-For"), "127.0.0.1");
+}
+
 TEST(RunProxy, StopsWhenAskedAndSaysWhyItCannotStart) {
   std::stop_source stop;
   ProxyOptions options;

@@ -10,6 +10,7 @@
 #include "base/metrics.h"
 #include "net/http_client.h"
 #include "net/http_server.h"
+#include "proxy/door.h"
 #include "proxy/proxy_server.h"
 
 namespace baton::proxy {
@@ -60,7 +61,7 @@ struct ProxyState {
   std::unique_ptr<net::HttpServer> server;
   net::asio::steady_timer probe_timer;
   std::set<InstanceId> probing;
-  int in_flight = 0;
+  Door door;
   std::string metaserver;                              // URL; empty: P first
   std::map<std::string, MetaserverClient*> announced;  // D first: running requests by key
   bool closed = false;

@@ -79,7 +79,8 @@ net::Task<void> reset_prefix_cache(State state, net::HttpRequest& request, net::
     call->head_timeout = call->idle_timeout = kServiceTimeout;
     auto answer = co_await state->client->request(std::move(*call));
     if (!answer || answer->status / 100 != 2)
-      failed.push_back(fmt::format("http://{}{}", name_of(instance), request.path));
+      failed.push_back(fmt::format("{}://{}{}", state->options.engines_over_tls ? "https" : "http", name_of(instance),
+                                   request.path));
   }
   if (failed.empty()) {
     (void)co_await responder.respond({.status = 200, .headers = {}, .body = {}});
@@ -143,7 +144,7 @@ net::HttpResponse healthcheck(const ProxyState& state) {
   Json body = {{"status", "ok"},
                {"prefill_instances", state.instances.count(Role::kPrefill)},
                {"decode_instances", state.instances.count(Role::kDecode)}};
-  if (!state.options.decode_first) body["request_num"] = state.in_flight;
+  if (!state.options.decode_first) body["request_num"] = state.door.in_flight();
   return json_response(200, body.dump());
 }
 
@@ -189,7 +190,7 @@ net::HttpResponse quick_answer(ProxyState& state, const net::HttpRequest& reques
   if (path == "/healthcheck") return healthcheck(state);
   if (path == "/metrics") return metrics(state);
   if (path == "/version") return json_response(200, Json{{"version", state.options.version}}.dump());
-  if (path == "/load") return json_response(200, Json{{"server_load", state.in_flight}}.dump());
+  if (path == "/load") return json_response(200, Json{{"server_load", state.door.in_flight()}}.dump());
   if (path == "/instances/add") return change_instances(state, request, true);
   if (path == "/instances/remove") return change_instances(state, request, false);
   net::HttpResponse health;

@@ -3,16 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/hash.h"
-
 namespace baton::server {
-
-std::string client_of(const net::HttpRequest& request, bool keys_are_checked) {
-  const auto key = request.headers.get("Authorization");
-  // A key that nobody checks could be another one in each request.
-  if (key && keys_are_checked) return "key " + to_hex(sha256(std::as_bytes(std::span(*key))));
-  return "from " + request.peer.substr(0, request.peer.rfind(':'));
-}
 
 void Pace::observe(double seconds) {
   constexpr double kNewest = 0.1;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "net/client_name.h"
 #include "net/sse.h"
 #include "server/generation.h"
 #include "server/json_text.h"
@@ -313,7 +314,7 @@ AnswerPlan make_plan(ServerContext& context, const net::HttpRequest& http, std::
   plan.request_id = context.request_id(http, fields.request_id);
   plan.id = std::string(id_prefix) + plan.request_id;
   plan.data_parallel_rank = data_parallel_rank(http);
-  plan.client = client_of(http, !context.options.api_keys.empty());
+  plan.client = net::client_name(http, context.options.api_keys.size() > 1, context.options.forwarders);
   plan.created = unix_time();
   plan.model = context.model_name();
   plan.fields = std::move(fields);

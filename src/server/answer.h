@@ -36,7 +36,7 @@ struct ChoiceState {
 struct AnswerPlan {
   std::string id;  // "cmpl-…" or "chatcmpl-…"
   std::string request_id;
-  std::string client;                     // see admission.h
+  std::string client;                     // see net/client_name.h
   std::optional<int> data_parallel_rank;  // header X-data-parallel-rank
   int64_t created = 0;
   std::string model;

@@ -27,6 +27,7 @@ struct ServerOptions {
   std::vector<std::string> served_model_names;  // the first stands in answers; all are accepted
   std::string model_root;                       // path shown as "root" in /v1/models
   std::vector<std::string> api_keys;            // empty: no check
+  std::vector<std::string> forwarders;          // see net/client_name.h
   std::string version;
   RequestLimits limits;
   SamplingDefaults sampling_defaults;

@@ -45,6 +45,7 @@ Result<std::shared_ptr<const Holdings>> complete_options(PullConnectorOptions& o
   if (options.lease < std::chrono::milliseconds(60)) {
     return fail(Code::kInvalidArgument, "hand-off: the lease is too short: give it some seconds");
   }
+  if (options.tls.enabled()) BATON_TRY(net::check_client_tls(tls_options(options.tls)));
   options.identity.layout = describe(holdings, options.grid);
   BATON_TRY(wire::check_layout(options.identity.layout));
   if (options.identity.layer_names.empty()) {

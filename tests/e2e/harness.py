@@ -23,6 +23,15 @@ STOP_SECONDS = 60
 SANITIZER_REPORT = re.compile(r"(WARNING|ERROR): \w+Sanitizer|runtime error:")
 
 
+TLS = {}  # ports that speak TLS, and the ssl.SSLContext to ask them with
+
+
+def connect(host, port, timeout):
+    if context := TLS.get(port):
+        return http.client.HTTPSConnection(host, port, timeout=timeout, context=context)
+    return http.client.HTTPConnection(host, port, timeout=timeout)
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -32,10 +41,10 @@ def free_port():
 class Process:
     """One baton process; its output goes to a file that a failing test prints."""
 
-    def __init__(self, name, arguments, port, env=None, program=BATON):
+    def __init__(self, name, arguments, port, env=None, program=None):
         self.name, self.port, self.killed = name, port, False
         self.log = tempfile.NamedTemporaryFile("w+", prefix=f"baton-{name}-", suffix=".log", delete=False)
-        self.popen = subprocess.Popen([program, *arguments], stdout=self.log, stderr=subprocess.STDOUT,
+        self.popen = subprocess.Popen([program or BATON, *arguments], stdout=self.log, stderr=subprocess.STDOUT,
                                       env={**os.environ, **(env or {})})
 
     def wait_ready(self, path="/health"):
@@ -110,7 +119,7 @@ def run_to_end(*arguments, timeout=START_SECONDS):
 
 def request(port, method, path, body=None, headers=None, timeout=60, host="127.0.0.1"):
     """(status, parsed JSON or text, headers). `body`: bytes, str, or a value to send as JSON."""
-    connection = http.client.HTTPConnection(host, port, timeout=timeout)
+    connection = connect(host, port, timeout)
     try:
         sent = dict(headers or {})
         if body is not None and not isinstance(body, (bytes, str)):
@@ -134,7 +143,7 @@ def post(port, path, body, **kwargs):
 
 def stream(port, path, body, timeout=60, headers=None, host="127.0.0.1"):
     """The data of every event of a streamed answer, [DONE] included; JSON where it is JSON."""
-    connection = http.client.HTTPConnection(host, port, timeout=timeout)
+    connection = connect(host, port, timeout)
     try:
         connection.request("POST", path, json.dumps({**body, "stream": True}),
                            {"Content-Type": "application/json", **(headers or {})})
@@ -219,8 +228,8 @@ class ServingTest(unittest.TestCase):
         return cls.engine(name, "--kv-transfer-config", json.dumps(config), *flags, into=into, **kwargs)
 
     @staticmethod
-    def proxy(prefills, decodes, *flags, into):
-        port = free_port()
+    def proxy(prefills, decodes, *flags, into, port=None, wait=True):
+        port = port or free_port()
         arguments = ["proxy", "--host", "127.0.0.1", "--port", str(port),
                      "--prefiller-hosts", *["127.0.0.1"] * len(prefills),
                      "--prefiller-ports", *[str(p.port) for p in prefills],
@@ -228,4 +237,4 @@ class ServingTest(unittest.TestCase):
                      "--decoder-ports", *[str(d.port) for d in decodes], *flags]
         process = Process("proxy", arguments, port)
         into.append(process)
-        return process.wait_ready()
+        return process.wait_ready() if wait else process

@@ -3,6 +3,10 @@ another's wait. And P, told to stop, lets go of nothing that a decode engine is 
 """
 import http.client
 import json
+import pathlib
+import re
+import select
+import socket
 import threading
 import time
 import unittest
@@ -11,6 +15,11 @@ import harness
 from harness import free_port, metric, post, request, wait_until
 
 PROMPT = "Either the well was very deep, or she fell very slowly. "
+
+
+def resident_mib(pid):
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) / 1024
 
 
 class Flood:
@@ -73,6 +82,34 @@ class Overload(harness.ServingTest):
         self.assertEqual(status, 503, answers)
         self.assertIn("--max-queue-seconds", answer["error"]["message"])
         self.assertIn("Retry-After", heads)
+
+    def test_memory_does_not_grow_with_what_clients_send(self):
+        """Sixty clients that each send 4 MB and stop before the end, where 18 MB may be kept of all together."""
+        engine = self.engine("engine", "--max-request-bytes", "8M", "--max-buffered-request-bytes", "18M",
+                             into=self.processes)
+        before, held, refused = resident_mib(engine.popen.pid), [], 0
+        head = (b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+                b"Content-Length: 4194304\r\n\r\n")
+        try:
+            for _ in range(60):
+                held.append(socket.create_connection(("127.0.0.1", engine.port), timeout=20))
+                try:
+                    held[-1].sendall(head + b" " * 4194300)
+                except OSError:
+                    pass  # refused before all was sent
+            wait_until(lambda: len(select.select(held, [], [], 0)[0]) >= 56, 30, "those for whom there is no room know")
+            for connection in select.select(held, [], [], 0)[0]:
+                answer = connection.recv(65536)
+                self.assertTrue(answer.startswith(b"HTTP/1.1 503 "), answer[:100])
+                self.assertIn(b"Retry-After: ", answer)
+                refused += 1
+            self.assertLess(resident_mib(engine.popen.pid) - before, 100)
+            # Small requests are served all the same.
+            self.assertEqual(post(engine.port, "/v1/completions", {"prompt": "a", "max_tokens": 2})[0], 200)
+        finally:
+            for connection in held:
+                connection.close()
+        self.assertGreaterEqual(refused, 56)
 
     def test_wrong_keys_are_counted(self):
         engine = self.engine("engine", "--api-key", "right", into=self.processes)

@@ -188,6 +188,8 @@ constexpr std::array kFlags{
     Flag{"max-request-bytes", kHumanInt, kDone, "Server", "512M", "Largest request body (Baton's own)"},
     Flag{"max-buffered-request-bytes", kHumanInt, kDone, "Server", "4 times --max-request-bytes",
          "Bytes of all request bodies together; beyond: 503 (Baton's own)"},
+    Flag{"forwarded-allow-ips", kString, kDone, "Server", "127.0.0.1",
+         "Addresses of proxies whose X-Forwarded-For names the client, for fairness; * for any (as uvicorn's)"},
     Flag{"max-connections", kInt, kDone, "Server", "8192", "Most connections; beyond: 503 (Baton's own)"},
     Flag{"disable-fastapi-docs", kBool, kInert, "Server", "false", "No /docs", "there is no /docs"},
     Flag{"uvicorn-log-level", kString, kInert, "Server", "info", "Server's log level", kLog},

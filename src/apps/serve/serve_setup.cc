@@ -301,6 +301,8 @@ Result<server::ServerOptions> server_options_of(const ParsedArgs& parsed, bool a
   BATON_TRY_ASSIGN(options.http, http_options_of(parsed, as_vllm));
   if (const auto it = parsed.values.find("api-key"); it != parsed.values.end()) options.api_keys = it->second;
   if (const auto key = environment("VLLM_API_KEY"); options.api_keys.empty() && !key.empty()) options.api_keys = {key};
+  options.forwarders =
+      net::parse_forwarders(parsed.has("forwarded-allow-ips") ? parsed.value("forwarded-allow-ips") : "127.0.0.1");
   options.version = BATON_VERSION;
   options.limits.max_n = int_or(parsed, "max-waiting-requests", 4096);
   options.limits.max_logprobs = int_or(parsed, "max-logprobs", 20);

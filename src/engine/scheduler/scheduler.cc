@@ -1,6 +1,8 @@
 #include "engine/scheduler/scheduler.h"
 
 #include <algorithm>
+#include <string_view>
+#include <unordered_set>
 #include <utility>
 
 #include "base/check.h"
@@ -20,11 +22,17 @@ constexpr size_t kClientsKept = 64;
 
 }  // namespace
 
+// Names come from outside: of those that ask for nothing now, some are remembered.
+void Scheduler::forget_clients() {
+  if (next_turns_.size() <= 2 * sequences_.size() + kClientsKept) return;
+  std::unordered_set<std::string_view> here;
+  for (const auto& [id, sequence] : sequences_) here.insert(sequence->client);
+  std::erase_if(next_turns_, [&](const auto& entry) { return !here.contains(entry.first); });
+}
+
 // A long prompt costs its client more turns.
 int64_t Scheduler::take_turn(const Sequence& sequence) {
-  if (next_turns_.size() > 2 * sequences_.size() + kClientsKept) {
-    std::erase_if(next_turns_, [this](const auto& entry) { return entry.second <= turn_served_; });
-  }
+  forget_clients();
   int64_t& next = next_turns_[sequence.client];
   const int64_t turn = std::max(next, turn_served_);
   next = turn + 1 + sequence.size() / kTokensPerTurn;

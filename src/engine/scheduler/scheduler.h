@@ -93,6 +93,7 @@ class Scheduler {
   int64_t running() const { return static_cast<int64_t>(running_.size()); }
   int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }
   int64_t loading() const { return loading_; }
+  size_t clients_known() const { return next_turns_.size(); }
   bool has_sequences() const { return !sequences_.empty(); }
   std::vector<SequenceId> ids() const;  // in order of arrival
   std::optional<SequenceId> first_waiting() const;
@@ -121,6 +122,7 @@ class Scheduler {
   // scheduler.cc
   WaitingKey waiting_key(const Sequence& sequence) const;
   int64_t take_turn(const Sequence& sequence);
+  void forget_clients();
   void wait(Sequence& sequence);
   void preempt(Sequence& sequence, StepPlan& plan);
   void preempt_at_random(StepPlan& plan);
@@ -169,7 +171,7 @@ class Scheduler {
   std::unordered_map<SequenceId, std::unique_ptr<Sequence>> sequences_;
   std::vector<Sequence*> running_;  // in order of admission
   std::map<WaitingKey, Sequence*> waiting_;
-  std::unordered_map<std::string, int64_t> next_turns_;  // by client; those of the past are dropped now and then
+  std::unordered_map<std::string, int64_t> next_turns_;  // by client; some of those that are here no more
   int64_t turn_served_ = 0;                              // the latest that has started
   int64_t loading_ = 0;
   uint64_t step_number_ = 0;

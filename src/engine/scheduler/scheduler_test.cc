@@ -335,6 +335,14 @@ TEST_F(SchedulerTest, ClientsTakeTurnsInTheQueue) {
   EXPECT_THAT(order, ElementsAre(7, 8, 9));
 }
 
+TEST_F(SchedulerTest, NamesOfClientsThatHaveGoneAreForgotten) {
+  start();
+  for (int i = 0; i < 1000; ++i) {
+    scheduler_->remove(add_for("client " + std::to_string(i), 4));
+    EXPECT_LT(scheduler_->clients_known(), 100u);
+  }
+}
+
 TEST_F(SchedulerTest, ALongPromptCostsItsClientMoreTurns) {
   options_ = {.max_model_len = 8000, .max_num_batched_tokens = 8000, .max_num_seqs = 1, .max_prompt_logit_rows = 8};
   blocks_count_ = 2000;
