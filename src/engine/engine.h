@@ -96,6 +96,12 @@ using OutputCallback = std::function<void(RequestOutput&&)>;
 
 enum class KvRole : uint8_t { kNone, kProducer, kConsumer, kBoth };
 
+// kv_load_failure_policy, for each of the groups that a hand-off brings: what a request whose KV did not arrive does.
+struct LoadFailurePolicy {
+  bool recompute_blocks = true;  // false: it fails
+  bool recompute_state = true;   // the recurrent state; without it the whole prompt is computed again
+};
+
 struct KvTransferConfig {
   KvRole role = KvRole::kNone;
   std::string connector;           // as given: MooncakeConnectorV1, MooncakeConnectorV2, NixlConnector
@@ -103,9 +109,9 @@ struct KvTransferConfig {
   std::string host = "127.0.0.1";  // advertised to D, and bound on P
   int port = 0;                    // 0: any free port
   double lease_s = 30;
-  bool recompute_on_failure = true;  // kv_load_failure_policy
-  std::string transport = "auto";    // auto | shm | tcp
-  std::string secret;                // shared secret of the control channel; empty: none
+  LoadFailurePolicy on_load_failure;
+  std::string transport = "auto";  // auto | shm | tcp
+  std::string secret;              // shared secret of the control channel; empty: none
   std::string tls_cert, tls_key, tls_ca;
   std::vector<std::string> peers;  // baton_peers: addresses, networks, names that requests may have us connect to
   bool allow_other_profile = false, allow_other_version = false;  // of the other side

@@ -174,11 +174,14 @@ void EngineCore::take_loaded(Handoff::Loaded loaded) {
   record.transferred_bytes = result.bytes;
   record.transfer_seconds = result.seconds;
   auto* sequence = scheduler_.find(loaded.sequence);
+  const auto& policy = config_.kv_transfer.on_load_failure;
+  const bool fails = !result.outcome && ((!policy.recompute_blocks && result.valid_tokens < record.wanted_tokens) ||
+                                         (!policy.recompute_state && record.wanted_state && !result.state_valid));
   if (!result.outcome) {
     ++transfer_failures_;
     log_warning("request={} transfer_failed={:?} valid_tokens={} of {} policy={}", record.id,
                 result.outcome.error().to_string(), result.valid_tokens, sequence->size(),
-                config_.kv_transfer.recompute_on_failure ? "recompute" : "fail");
+                fails ? "fail" : "recompute");
   }
   if (const int64_t had = sequence->computed; result.valid_tokens > had) {
     rank_metrics_.on_tokens(had, result.valid_tokens - had, sequence->blocks.table);
@@ -188,7 +191,7 @@ void EngineCore::take_loaded(Handoff::Loaded loaded) {
   }
   scheduler_.finish_load(loaded.sequence, result.valid_tokens, result.state_valid);
   metrics_.on_load(record.wanted_external, sequence->external_tokens);
-  if (!result.outcome && !config_.kv_transfer.recompute_on_failure) {
+  if (fails) {
     end_early(loaded.sequence, FinishReason::kError, result.outcome.error().with_context("KV transfer"));
   }
 }
@@ -207,6 +210,8 @@ void EngineCore::start_transfers(StepPlan& plan) {
   for (auto& load : plan.loads) {
     auto& record = records_.at(load.sequence);
     record.wanted_external = load.token_count - load.skip_tokens;
+    record.wanted_tokens = load.token_count;
+    record.wanted_state = load.state_slot.has_value();
     // Layerwise, D is the first to know the request: the seed it drew travels on from here.
     if (record.seed_drawn && !record.transfer->metaserver.empty()) record.transfer->baton_seed = record.seed;
     handoff_.start(record.id, *record.transfer, std::move(load));

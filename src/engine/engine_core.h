@@ -89,7 +89,8 @@ class EngineCore {
     uint64_t seed = 0;
     int max_tokens = 0;
     std::optional<wire::KvTransferParams> transfer;
-    int64_t wanted_external = 0;
+    int64_t wanted_external = 0, wanted_tokens = 0;
+    bool wanted_state = false;
     int64_t transferred_bytes = 0;
     double transfer_seconds = 0;
     bool first_output_made = false;

@@ -132,7 +132,7 @@ TEST_F(HandoffTest, ATornHandOffIsRecomputed) {
 
 TEST_F(HandoffTest, ATornHandOffFailsWhenThePolicySaysSo) {
   auto config = Harness::small_config();
-  config.kv_transfer.recompute_on_failure = false;
+  config.kv_transfer.on_load_failure.recompute_blocks = false;
   start(config);
   link_->valid_tokens = [](const transfer::Pull&) { return 6; };
   const auto got = through_both(request("a"));

@@ -135,6 +135,27 @@ TEST_F(EngineStateHandoff, ATornHandOffIsRecomputed) {
   }
 }
 
+// What of blocks and state did not arrive, and whose policy counts.
+TEST_F(EngineStateHandoff, EachGroupHasItsPolicy) {
+  struct Case {
+    int64_t valid_tokens;
+    bool recompute_blocks, recompute_state, fails;
+  };
+  for (const auto& [valid, blocks, state, fails] :
+       {Case{30, false, true, false}, Case{30, true, false, true}, Case{6, true, false, true},
+        Case{6, false, true, true}, Case{6, true, true, false}}) {
+    auto config = Harness::small_config();
+    config.kv_transfer.on_load_failure = {.recompute_blocks = blocks, .recompute_state = state};
+    start(config);
+    link_->valid_tokens = [valid = valid](const transfer::Pull&) { return valid; };
+    link_->valid_state = [](const transfer::Pull&) { return false; };
+    const auto got = through_both(request("a", 30));
+    EXPECT_EQ(got.last.finish == FinishReason::kError, fails) << valid << blocks << state;
+    if (!fails) EXPECT_EQ(got.tokens, alone(request("a", 30)));
+    expect_all_free();
+  }
+}
+
 TEST_F(EngineStateHandoff, AfterATornHandOffTheBestLocalStateIsUsed) {
   start();
   through_both(request("a", 30));

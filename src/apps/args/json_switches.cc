@@ -48,6 +48,8 @@ constexpr std::array kSwitches{
     Switch{"kv-transfer-config", "kv_port", Kind::kDone, ""},
     Switch{"kv-transfer-config", "kv_ip", Kind::kDone, ""},
     Switch{"kv-transfer-config", "kv_load_failure_policy", Kind::kDone, ""},
+    Switch{"kv-transfer-config", "kv_load_failure_policy.blocks", Kind::kDone, ""},
+    Switch{"kv-transfer-config", "kv_load_failure_policy.state", Kind::kDone, ""},
     Switch{"kv-transfer-config", "kv_rank", Kind::kInert, "ranks find each other by host and port"},
     Switch{"kv-transfer-config", "kv_parallel_size", Kind::kInert, "ranks find each other by host and port"},
     Switch{"kv-transfer-config", "kv_buffer_device", Kind::kInert, "KV lies in the host's memory"},

@@ -127,6 +127,25 @@ std::string random_engine_id() {
   return fmt::format("{:08x}{:08x}", device(), device());
 }
 
+// "recompute" or "fail", or one for each group: {"blocks": "recompute", "state": "fail"}.
+Result<engine::LoadFailurePolicy> load_failure_policy_of(const json& config) {
+  engine::LoadFailurePolicy policy;
+  const auto given = config.find("kv_load_failure_policy");
+  if (given == config.end() || given->is_null()) return policy;
+  const json groups = given->is_object() ? *given : json{{"blocks", *given}, {"state", *given}};
+  for (const auto& [group, value] : groups.items()) {
+    const bool known = group == "blocks" || group == "state";
+    if (!known || (value != "recompute" && value != "fail")) {
+      return fail(Code::kInvalidArgument,
+                  "--kv-transfer-config kv_load_failure_policy {}: use recompute or fail, or an object that says so of "
+                  "blocks and state",
+                  given->dump());
+    }
+    (group == "blocks" ? policy.recompute_blocks : policy.recompute_state) = value == "recompute";
+  }
+  return policy;
+}
+
 Result<engine::KvTransferConfig> kv_transfer_of(const json& value, const TopologySetup& topology,
                                                 const ReadEnvironment& environment) {
   engine::KvTransferConfig config;
@@ -155,12 +174,7 @@ Result<engine::KvTransferConfig> kv_transfer_of(const json& value, const Topolog
   }
   BATON_TRY_ASSIGN(config.host, text_member(value, "kv_ip"));
   if (config.host.empty()) config.host = topology.own_address;
-  BATON_TRY_ASSIGN(const std::string policy, text_member(value, "kv_load_failure_policy"));
-  if (!policy.empty() && policy != "fail" && policy != "recompute") {
-    return fail(Code::kInvalidArgument, "--kv-transfer-config kv_load_failure_policy '{}': use recompute or fail",
-                policy);
-  }
-  config.recompute_on_failure = policy != "fail";
+  BATON_TRY_ASSIGN(config.on_load_failure, load_failure_policy_of(value));
   const json extra = value.value("kv_connector_extra_config", json::object());
   if (!extra.is_object()) {
     return fail(Code::kInvalidArgument, "--kv-transfer-config kv_connector_extra_config: not an object");
