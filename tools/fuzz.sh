@@ -8,7 +8,7 @@ seconds=${1:-600}
 [[ $seconds =~ ^[1-9][0-9]*$ ]] || { sed -n 2,4p "$0" >&2; exit 2; }
 declare -A max_len=([wire_fuzz]=4096 [ordered_json_fuzz]=4096 [gguf_fuzz]=8192 [safetensors_fuzz]=8192 [tokenizer_json_fuzz]=24576
   [gguf_tokenizer_fuzz]=16384 [sentencepiece_fuzz]=20480 [tiktoken_fuzz]=8192 [http_request_fuzz]=8192 [http_response_fuzz]=4096
-  [sse_fuzz]=4096 [chat_template_fuzz]=4096 [chat_format_fuzz]=4096)
+  [handoff_fuzz]=2048 [sse_fuzz]=4096 [chat_template_fuzz]=4096 [chat_format_fuzz]=4096)
 
 build=build/fuzz
 tools/install_packages.sh

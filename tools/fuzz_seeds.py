@@ -184,6 +184,80 @@ def ordered_json(folder):
     seeds.put("{" + ",".join(f'"k{i % 30}":{i}' for i in range(60)) + "}")  # repeated keys, beyond the index
 
 
+def bodies(folder):
+    """Requests, each alone and with an answer of an engine behind it."""
+    answer = {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "m", "prompt_token_ids": [1, 2],
+              "choices": [{"index": 0, "text": "a", "token_ids": [3, 4], "finish_reason": None, "stop_reason": None,
+                           "logprobs": {"tokens": ["a"], "token_logprobs": [-1], "top_logprobs": [{"a": -1}],
+                                        "text_offset": [0]}}],
+              "kv_transfer_params": {"baton_seed": "7"},
+              "usage": {"prompt_tokens": 2, "completion_tokens": 2, "total_tokens": 4,
+                        "prompt_tokens_details": {"cached_tokens": 1}}}
+    recomputed = copy.deepcopy(answer)
+    recomputed["choices"][0]["stop_reason"] = "recomputed"
+    chat = {"object": "chat.completion", "choices": [{"index": 0, "message": {"role": "assistant", "content": "a"},
+                                                     "delta": {"content": "a"}, "token_ids": [3],
+                                                     "logprobs": {"content": [{"token": "a", "logprob": -1}]}}]}
+    server, proxy = Seeds(folder, "server_request_fuzz"), Seeds(folder, "proxy_body_fuzz")
+    words = set(strings(answer)) | set(strings(chat)) | {"stream", "stream_options", "messages", "n", "max_tokens"}
+    for name in ("bad_requests", "bad_fields"):
+        for case in load(DATA / f"api/{name}.json"):
+            body = case.get("body", case)
+            words.update(strings(body))
+            text = body if isinstance(body, str) else json.dumps(body)
+            server.put(text)
+            for said in (answer, recomputed, chat):
+                proxy.put(text + "\0" + json.dumps(said))
+    for said in (answer, recomputed, chat):
+        for one in ({"prompt": "a", "stream": True}, {"messages": [{"role": "user", "content": "a"}], "n": 1}):
+            proxy.put(json.dumps(one) + "\0" + json.dumps(said))
+            proxy.put(json.dumps(one) + " \0" + json.dumps(said))
+    server.put(json.dumps({"prompt": "a", "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}],
+                           "tool_choice": "auto", "logit_bias": {"3": 1}, "stop": ["a"], "stop_token_ids": [1],
+                           "messages": [{"role": "assistant", "tool_calls": [
+                               {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}]}))
+    for seeds in (server, proxy):
+        seeds.words(words)
+
+
+def configs(folder):
+    """The first byte says who reads it: config.json or GGUF metadata, DeepSeek's family or Llama's."""
+    seeds = Seeds(folder, "config_fuzz")
+    words = set()
+    families = DATA / "goldens/families"
+    for path in (DATA / "tiny_llama/config.json", *sorted(families.glob("*/config.json"))):
+        config = load(path)
+        words.update(strings(config))
+        for reader in (b"\0", b"\2"):
+            seeds.put(reader + json.dumps(config).encode())
+    for path in sorted(families.glob("*/gguf.json")):
+        metadata = {entry["key"]: entry["value"] for entry in load(path)["metadata"]}
+        words.update(metadata)
+        seeds.put(b"\1" + json.dumps(metadata).encode())
+    seeds.words(words)
+
+
+def handoff(folder):
+    """An honest exchange by shared memory and by TCP, and beginnings of it that are disturbed."""
+    seeds = Seeds(folder, "handoff_fuzz")
+    honest = bytes([0, 0, 1, 0] * 40)
+    for transport in (b"\0", b"\1"):
+        seeds.put(transport + honest)
+        for at in (4, 8, 16, 24):
+            for step in (b"\7\1", b"\7\x40", b"\7\x41", b"\7\x80", b"\2\xff" * 4, b"\5\1\2\0\1", b"\6\1\2\0\1"):
+                seeds.put(transport + honest[:at] + step + honest)
+
+
+def push(folder):
+    """An honest push: the blocks in one frame or entry by entry, and the state."""
+    seeds = Seeds(folder, "push_fuzz")
+    whole = bytes(13)
+    seeds.put(whole + b"\1" + bytes(12))
+    one = [bytes([0, 0, entry, 3]) + bytes(9) for entry in range(2)]
+    seeds.put(b"".join(one) + b"\1" + bytes(12))
+    seeds.put(whole + whole)
+
+
 def safetensors(folder):
     """The header of a real small model over no data, and whole files by the writer."""
     seeds = Seeds(folder, "safetensors_fuzz")
@@ -215,7 +289,7 @@ def chat_format(folder):
 def main():
     build, folder = Path(sys.argv[1]), Path(sys.argv[2])
     for make in (tokenizer_json, gguf_tokenizer, tiktoken, sentencepiece, http, sse, chat_template, chat_format,
-                 output_parser, ordered_json, safetensors):
+                 output_parser, ordered_json, bodies, configs, handoff, push, safetensors):
         make(folder)
     for room, target in (("wire", "wire_fuzz"), ("engine", "member_fuzz"), ("parallel", "meeting_fuzz")):
         subprocess.run([build / f"src/{room}/{target}_seeds", folder / target], check=True)
