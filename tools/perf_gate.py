@@ -13,7 +13,6 @@ whose program or name has it.
 """
 import argparse
 import json
-import os
 import pathlib
 import re
 import shutil
@@ -189,28 +188,28 @@ def has_counter():
 
 def count(build_folder, arguments, counter):
     """Instructions of one run, or None."""
-    command = [str(build_folder / BATON), "bench", *arguments]
     with tempfile.TemporaryDirectory() as folder:
+        program = f"{folder}/baton"
+        subprocess.run(["strip", "-g", "-o", program, str(build_folder / BATON)])  # valgrind can't read its DWARF
+        command = [program, "bench", *arguments]
         if counter:
             done = subprocess.run(["perf", "stat", "-x,", "-e", "instructions:u", *command], capture_output=True, text=True)
             found = re.search(r"^(\d+),", done.stderr, re.M)
         else:
             done = subprocess.run(["valgrind", "--tool=cachegrind", "--cache-sim=no", f"--cachegrind-out-file={folder}/out",
-                                   *command], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+                                   *command], capture_output=True, text=True)
             found = re.search(r"I\s+refs:\s+([\d,]+)", done.stderr)
         return int(found.group(1).replace(",", "")) if done.returncode == 0 and found else None
 
 
-def compare_counts(base, here, options):
+def compare_counts(base, here, counted, options):
     counter = has_counter()
     if not counter and not shutil.which("valgrind"):
         say("Instructions: no processor counter and no valgrind here, not counted")
         return []
     say(f"Instructions, by {'the processor' if counter else 'cachegrind, AVX2 kernels'}:")
     slower = []
-    for name, arguments in COUNTED:
-        if options.only and options.only not in "count " + name:
-            continue
+    for name, arguments in counted:
         old, new = count(base, arguments, counter), count(here, arguments, counter)
         if old is None or new is None:
             say(f"  {name}: only {'here' if new else 'at the base' if old else 'nowhere'}, not judged")
@@ -234,16 +233,17 @@ def main():
     options = parser.parse_args()
     commit = base_commit(options.base)
     say(f"Base: {git('log', '-1', '--format=%h %s', commit)}")
-    targets = ["baton", *(target for target, _, _ in GOOGLE)]
+    chosen = [one for one in GOOGLE if options.only in one[0]]
+    programs = [google(*one) for one in chosen] + [report(*one) for one in REPORTS if options.only in "bench " + one[0]]
+    counted = [] if options.no_count else [one for one in COUNTED if options.only in "count " + one[0]]
+    targets = [target for target, _, _ in chosen] + (["baton"] if counted or len(programs) > len(chosen) else [])
     base, here = build(unpack(commit), targets), build(ROOT, targets)
-    programs = [google(*one) for one in GOOGLE] + [report(*one) for one in REPORTS]
-    programs = [program for program in programs if options.only in program.name]
     slower = []
     if not options.no_times:
         say(f"Times, the best of {options.rounds} runs of each side in turn:")
         slower += compare_times(base, here, programs, options)
-    if not options.no_count:
-        slower += compare_counts(base, here, options)
+    if counted:
+        slower += compare_counts(base, here, counted, options)
     if not slower:
         say(f"Nothing is slower by more than {options.limit:g} %.")
         return 0

@@ -100,10 +100,10 @@ def measure(arrangement, model, prompt, output, rates, slo, options):
     try:
         port = processes[-1].port
         load(port, model, prompt, output, 2, "--seed", 3)  # connections, pages, caches
-        for part, rate in rates:
+        for seed, (part, rate) in enumerate(rates, 10):  # new prompts at each rate: nothing is cached
             before = cpu_seconds(processes)
             count = max(8, round(rate * options.seconds))
-            got = load(port, model, prompt, output, count, "--request-rate", rate, "--seed", 10, "--goodput",
+            got = load(port, model, prompt, output, count, "--request-rate", rate, "--seed", seed, "--goodput",
                        f"ttft:{slo[0]:.1f}", f"tpot:{slo[1]:.1f}")
             point = {key: got[key] for key in KEPT if key in got}
             point.update(load=part, requests=count, server_cpu_seconds=round(cpu_seconds(processes) - before, 3),
