@@ -40,11 +40,14 @@ REPORTS = [("kernels matmul", ["kernels", "--filter", "matmul", "--outputs", "10
            ("engine", ["latency", "--model", str(TINY), "--skip-limits", "--threads", "1", "--kv-cache-memory-bytes",
                        "64M", "--batch-size", "8", "--input-len", "64", "--output-len", "32", "--num-iters-warmup", "2",
                        "--num-iters", "10"])]
-# Work of a fixed size by one thread, for counting.
-COUNTED = [("matmul", ["kernels", "--filter", "matmul", "--outputs", "256", "--features", "512", "--working-set-mb", "0",
-                       "--skip-limits", "--isa", "avx2"]),
-           ("attention", ["kernels", "--filter", "attention decode bf16 heads 9", "--skip-limits", "--isa", "avx2"]),
-           ("norms", ["kernels", "--filter", "rms_norm", "--skip-limits", "--isa", "avx2"]),
+# Work of a fixed size by one thread, for counting; what a run without work takes is taken off.
+NO_WORK = ["kernels", "--filter", "none", "--skip-limits"]
+SMALL = ["--outputs", "512", "--features", "1024", "--working-set-mb", "0", "--skip-limits", "--isa", "avx2"]
+COUNTED = [("matmul q4_0", ["kernels", "--filter", "matmul q4_0 rows 512", *SMALL]),
+           ("matmul bf16", ["kernels", "--filter", "matmul bf16 rows 512", *SMALL]),
+           ("matmul int4_channel", ["kernels", "--filter", "matmul int4_channel rows 512", *SMALL]),
+           ("attention", ["kernels", "--filter", "attention decode bf16 heads 9", *SMALL]),
+           ("norms", ["kernels", "--filter", "rms_norm", *SMALL]),
            ("engine", ["latency", "--model", str(TINY), "--skip-limits", "--threads", "1", "--kv-cache-memory-bytes",
                        "16M", "--batch-size", "2", "--input-len", "32", "--output-len", "8", "--num-iters-warmup", "0",
                        "--num-iters", "2"])]
@@ -209,8 +212,10 @@ def compare_counts(base, here, counted, options):
         return []
     say(f"Instructions, by {'the processor' if counter else 'cachegrind, AVX2 kernels'}:")
     slower = []
+    starts = [count(side, NO_WORK, counter) or 0 for side in (base, here)]
     for name, arguments in counted:
-        old, new = count(base, arguments, counter), count(here, arguments, counter)
+        old, new = (count(side, arguments, counter) for side in (base, here))
+        old, new = (whole and max(1, whole - start) for whole, start in zip((old, new), starts))
         if old is None or new is None:
             say(f"  {name}: only {'here' if new else 'at the base' if old else 'nowhere'}, not judged")
             continue
