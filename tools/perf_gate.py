@@ -13,7 +13,6 @@ whose program or name has it.
 """
 import argparse
 import json
-import os
 import pathlib
 import re
 import shutil
@@ -41,11 +40,14 @@ REPORTS = [("kernels matmul", ["kernels", "--filter", "matmul", "--outputs", "10
            ("engine", ["latency", "--model", str(TINY), "--skip-limits", "--threads", "1", "--kv-cache-memory-bytes",
                        "64M", "--batch-size", "8", "--input-len", "64", "--output-len", "32", "--num-iters-warmup", "2",
                        "--num-iters", "10"])]
-# Work of a fixed size by one thread, for counting.
-COUNTED = [("matmul", ["kernels", "--filter", "matmul", "--outputs", "256", "--features", "512", "--working-set-mb", "0",
-                       "--skip-limits", "--isa", "avx2"]),
-           ("attention", ["kernels", "--filter", "attention decode bf16 heads 9", "--skip-limits", "--isa", "avx2"]),
-           ("norms", ["kernels", "--filter", "rms_norm", "--skip-limits", "--isa", "avx2"]),
+# Work of a fixed size by one thread, for counting; what a run without work takes is taken off.
+NO_WORK = ["kernels", "--filter", "none", "--skip-limits"]
+SMALL = ["--outputs", "512", "--features", "1024", "--working-set-mb", "0", "--skip-limits", "--isa", "avx2"]
+COUNTED = [("matmul q4_0", ["kernels", "--filter", "matmul q4_0 rows 512", *SMALL]),
+           ("matmul bf16", ["kernels", "--filter", "matmul bf16 rows 512", *SMALL]),
+           ("matmul int4_channel", ["kernels", "--filter", "matmul int4_channel rows 512", *SMALL]),
+           ("attention", ["kernels", "--filter", "attention decode bf16 heads 9", *SMALL]),
+           ("norms", ["kernels", "--filter", "rms_norm", *SMALL]),
            ("engine", ["latency", "--model", str(TINY), "--skip-limits", "--threads", "1", "--kv-cache-memory-bytes",
                        "16M", "--batch-size", "2", "--input-len", "32", "--output-len", "8", "--num-iters-warmup", "0",
                        "--num-iters", "2"])]
@@ -189,29 +191,31 @@ def has_counter():
 
 def count(build_folder, arguments, counter):
     """Instructions of one run, or None."""
-    command = [str(build_folder / BATON), "bench", *arguments]
     with tempfile.TemporaryDirectory() as folder:
+        program = f"{folder}/baton"
+        subprocess.run(["strip", "-g", "-o", program, str(build_folder / BATON)])  # valgrind can't read its DWARF
+        command = [program, "bench", *arguments]
         if counter:
             done = subprocess.run(["perf", "stat", "-x,", "-e", "instructions:u", *command], capture_output=True, text=True)
             found = re.search(r"^(\d+),", done.stderr, re.M)
         else:
             done = subprocess.run(["valgrind", "--tool=cachegrind", "--cache-sim=no", f"--cachegrind-out-file={folder}/out",
-                                   *command], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+                                   *command], capture_output=True, text=True)
             found = re.search(r"I\s+refs:\s+([\d,]+)", done.stderr)
         return int(found.group(1).replace(",", "")) if done.returncode == 0 and found else None
 
 
-def compare_counts(base, here, options):
+def compare_counts(base, here, counted, options):
     counter = has_counter()
     if not counter and not shutil.which("valgrind"):
         say("Instructions: no processor counter and no valgrind here, not counted")
         return []
     say(f"Instructions, by {'the processor' if counter else 'cachegrind, AVX2 kernels'}:")
     slower = []
-    for name, arguments in COUNTED:
-        if options.only and options.only not in "count " + name:
-            continue
-        old, new = count(base, arguments, counter), count(here, arguments, counter)
+    starts = [count(side, NO_WORK, counter) or 0 for side in (base, here)]
+    for name, arguments in counted:
+        old, new = (count(side, arguments, counter) for side in (base, here))
+        old, new = (whole and max(1, whole - start) for whole, start in zip((old, new), starts))
         if old is None or new is None:
             say(f"  {name}: only {'here' if new else 'at the base' if old else 'nowhere'}, not judged")
             continue
@@ -234,16 +238,17 @@ def main():
     options = parser.parse_args()
     commit = base_commit(options.base)
     say(f"Base: {git('log', '-1', '--format=%h %s', commit)}")
-    targets = ["baton", *(target for target, _, _ in GOOGLE)]
+    chosen = [one for one in GOOGLE if options.only in one[0]]
+    programs = [google(*one) for one in chosen] + [report(*one) for one in REPORTS if options.only in "bench " + one[0]]
+    counted = [] if options.no_count else [one for one in COUNTED if options.only in "count " + one[0]]
+    targets = [target for target, _, _ in chosen] + (["baton"] if counted or len(programs) > len(chosen) else [])
     base, here = build(unpack(commit), targets), build(ROOT, targets)
-    programs = [google(*one) for one in GOOGLE] + [report(*one) for one in REPORTS]
-    programs = [program for program in programs if options.only in program.name]
     slower = []
     if not options.no_times:
         say(f"Times, the best of {options.rounds} runs of each side in turn:")
         slower += compare_times(base, here, programs, options)
-    if not options.no_count:
-        slower += compare_counts(base, here, options)
+    if counted:
+        slower += compare_counts(base, here, counted, options)
     if not slower:
         say(f"Nothing is slower by more than {options.limit:g} %.")
         return 0

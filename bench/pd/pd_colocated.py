@@ -100,10 +100,13 @@ def measure(arrangement, model, prompt, output, rates, slo, options):
     try:
         port = processes[-1].port
         load(port, model, prompt, output, 2, "--seed", 3)  # connections, pages, caches
-        for part, rate in rates:
+        began = time.monotonic()
+        for seed, (part, rate) in enumerate(rates, 10):  # new prompts at each rate: nothing is cached
+            if time.monotonic() - began > options.most:
+                break
             before = cpu_seconds(processes)
             count = max(8, round(rate * options.seconds))
-            got = load(port, model, prompt, output, count, "--request-rate", rate, "--seed", 10, "--goodput",
+            got = load(port, model, prompt, output, count, "--request-rate", rate, "--seed", seed, "--goodput",
                        f"ttft:{slo[0]:.1f}", f"tpot:{slo[1]:.1f}")
             point = {key: got[key] for key in KEPT if key in got}
             point.update(load=part, requests=count, server_cpu_seconds=round(cpu_seconds(processes) - before, 3),
@@ -124,6 +127,7 @@ def main():
     parser.add_argument("--shapes", default="1024:8,512:32,256:64,128:128,32:256")
     parser.add_argument("--loads", default=",".join(map(str, LOADS)))
     parser.add_argument("--seconds", type=float, default=8, help="of arrivals at each rate")
+    parser.add_argument("--most", type=float, default=34, help="seconds of an arrangement, after which no load is begun")
     parser.add_argument("--ttft-factor", type=float, default=5)
     parser.add_argument("--tpot-factor", type=float, default=2.5)
     options = parser.parse_args()

@@ -15,6 +15,12 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 
 
+def words(log_ratio):
+    if math.isnan(log_ratio):
+        return ""
+    return "over 10" if 2 ** log_ratio > 10 else "below 0.1" if 2 ** log_ratio < 0.1 else f"{2 ** log_ratio:.2f}"
+
+
 def main():
     data = json.loads(pathlib.Path(sys.argv[1]).read_text())
     shapes = sorted(data["shapes"], key=lambda shape: -int(shape.split(":")[0]) / int(shape.split(":")[1]))
@@ -32,15 +38,18 @@ def main():
             axis.set_yscale("log")
         axis.grid(alpha=0.3)
     axes[0].legend(fontsize=7)
-    loads = [point["load"] for point in data["shapes"][shapes[0]]["colocated"]]
+    def goodput(shape, arrangement):
+        return {point["load"]: point["request_goodput"] for point in data["shapes"][shape][arrangement]}
+    loads = sorted({load for shape in shapes for load in goodput(shape, "colocated")})
     grid = []
     for shape in shapes:
-        pairs = zip(data["shapes"][shape]["apart"], data["shapes"][shape]["colocated"])
-        grid.append([math.log2(max(a["request_goodput"], 0.01) / max(c["request_goodput"], 0.01)) for a, c in pairs])
+        together, apart = goodput(shape, "colocated"), goodput(shape, "apart")
+        grid.append([math.log2(max(apart[load], 0.01) / max(together[load], 0.01))
+                     if load in together and load in apart else math.nan for load in loads])
     image = axes[3].imshow(grid, cmap="RdBu", vmin=-2, vmax=2, aspect="auto")
     for row, values in enumerate(grid):
         for column, value in enumerate(values):
-            axes[3].text(column, row, f"{2 ** value:.2f}", ha="center", va="center")
+            axes[3].text(column, row, words(value), ha="center", va="center")
     axes[3].set(xticks=range(len(loads)), xticklabels=loads, yticks=range(len(shapes)), yticklabels=shapes,
                 xlabel="load", ylabel="prompt:output tokens", title="goodput apart / together (blue: apart wins)")
     figure.colorbar(image, ax=axes[3], label="log2")
