@@ -83,6 +83,7 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
     parser.add_argument("--load", default="", help="only loads whose name this regular expression finds")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--no-server", action="store_true", help="in process only")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--page", type=pathlib.Path, default=ROOT / "docs/perf/vllm_cpu.md")
     arguments = parser.parse_args()
@@ -90,7 +91,7 @@ def main():
     figures = tables.load(store)
     path = str(checkpoint(arguments))
     for threads in arguments.threads:
-        for served in (False, True):
+        for served in (False,) if arguments.no_server else (False, True):
             run(arguments, figures, path, threads, served)
             tables.store(store, figures)
     arguments.page.parent.mkdir(parents=True, exist_ok=True)
