@@ -3,6 +3,7 @@ one side, then the other. Figures gather in a JSON file, so that a run may be cu
 --load; every run writes the page anew from all of them."""
 import argparse
 import pathlib
+import re
 
 import http_load
 import models
@@ -47,7 +48,7 @@ def make_sides(arguments, served, path, threads):
 
 def run(arguments, figures, name, path, threads, served):
     loads = {load: plan for load, plan in LOADS.items()
-             if arguments.load in load and (plan[3] == "served") == served and
+             if re.search(arguments.load, load) and (plan[3] == "served") == served and
              (MODELS[name][0] == "135m" or load in LARGE)}
     if not loads:
         return
@@ -86,7 +87,7 @@ def main():
     parser.add_argument("--smollm2", required=True, help="the published file")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
     parser.add_argument("--model", default="", help="only models whose name contains this")
-    parser.add_argument("--load", default="", help="only loads whose name contains this")
+    parser.add_argument("--load", default="", help="only loads whose name this regular expression finds")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--no-server", action="store_true", help="in process only")
     parser.add_argument("--rounds", type=int, default=5)

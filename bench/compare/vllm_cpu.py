@@ -2,6 +2,7 @@
 and runs it. As llama_cpp.py."""
 import argparse
 import pathlib
+import re
 import subprocess
 
 import http_load
@@ -52,7 +53,7 @@ def make_sides(arguments, served, path, threads):
 
 
 def run(arguments, figures, path, threads, served):
-    loads = {load: plan for load, plan in LOADS.items() if arguments.load in load and (plan[3] == "served") == served}
+    loads = {load: plan for load, plan in LOADS.items() if re.search(arguments.load, load) and (plan[3] == "served") == served}
     if not loads:
         return
     ours, theirs = make_sides(arguments, served, path, threads)
@@ -80,8 +81,9 @@ def main():
     parser.add_argument("--version", required=True)
     parser.add_argument("--folder", type=pathlib.Path, required=True, help="for the model, figures and logs")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
-    parser.add_argument("--load", default="", help="only loads whose name contains this")
+    parser.add_argument("--load", default="", help="only loads whose name this regular expression finds")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--no-server", action="store_true", help="in process only")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--page", type=pathlib.Path, default=ROOT / "docs/perf/vllm_cpu.md")
     arguments = parser.parse_args()
@@ -89,7 +91,7 @@ def main():
     figures = tables.load(store)
     path = str(checkpoint(arguments))
     for threads in arguments.threads:
-        for served in (False, True):
+        for served in (False,) if arguments.no_server else (False, True):
             run(arguments, figures, path, threads, served)
             tables.store(store, figures)
     arguments.page.parent.mkdir(parents=True, exist_ok=True)
