@@ -41,6 +41,18 @@ template <int N>
   BATON_UNROLL for (int i = 0; i < N; ++i) pointers[i] = from[i] + step;
 }
 
+// The lines of kBytes from each pointer on, as far ahead as the weights of one row of x are read: the processor's own
+// prefetcher stops at each page of 4 KiB, and decoding leaves it little time.
+template <int kBytes, int P>
+[[gnu::always_inline]] inline void fetch_ahead(const std::byte* const (&pointers)[P], int64_t at = 0) {
+  constexpr int64_t kAhead = 2048;
+  BATON_UNROLL for (int p = 0; p < P; ++p) {
+    BATON_UNROLL for (int64_t i = 0; i < kBytes; i += 64) {
+      _mm_prefetch(reinterpret_cast<const char*>(pointers[p] + at + kAhead + i), _MM_HINT_T0);
+    }
+  }
+}
+
 template <int R, int P>
 [[gnu::always_inline]] inline void set_pointers(const MatmulTile& t, int row, int panel, int64_t panel_step,
                                                 const std::byte* (&panels)[P], const std::byte* (&x)[R]) {

@@ -85,6 +85,7 @@ struct Fp8 {
 #pragma clang loop unroll_count(2)
       for (int step = 0; step < kInputs / 4; ++step) {
         __m512i w[P][2];
+        if constexpr (R == 1) fetch_ahead<64, P>(codes, step * kFp8StepBytes);
         BATON_UNROLL for (int p = 0; p < P; ++p) decoder.decode(codes[p] + step * kFp8StepBytes, w[p]);
         BATON_UNROLL for (int i = 0; i < 2; ++i) {
           BATON_UNROLL for (int r = 0; r < R; ++r) {
@@ -204,8 +205,6 @@ struct WideFp8 {
     }
   }
 };
-
-constexpr int kWideRows = 16;  // from here on
 
 template <DType kType>
 void fp8_tile(const MatmulTile& t) {
