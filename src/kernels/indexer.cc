@@ -1,5 +1,9 @@
 // Scoring: a unit is (slice, rows of a block, positions of a chunk); a tile of keys is read and turned once for the
-// rows of its unit. Sketch, AVX-512, 64 heads of 128: a row and 128 keys cost 65,000 cycles, reading and turning 6,000.
+// rows of its unit. Of one row the queries are turned instead, once a unit: products then have heads in their lanes.
+// Either way a product is one chain over the dimensions, and a score one over the heads.
+//
+// Sketch, 64 heads of 128 and 128 keys: a row is 65,000 multiply-adds of 16 lanes, reading and turning the keys 6,000
+// cycles. 16 heads: 16,000; there the turning is a third.
 #include "kernels/indexer.h"
 
 #include <algorithm>
@@ -22,9 +26,12 @@ int key_stride(int dim) { return tile_stride({.kind = PagedKind::kIndexKeys, .di
 
 int key_dim(const IndexerArgs& args) { return args.pool > 1 ? args.cache.entry.dim / 2 : args.cache.entry.dim; }
 
+// Products of a row's heads with a tile, as LatentOps::scores has them, and its scratch.
+constexpr int64_t kProductFloats = int64_t{kTurnedPanel} * kAttentionTile;
+
 int64_t thread_floats(int dim) {
-  const int64_t floats = kPointerFloats + int64_t{kAttentionTile} * key_stride(dim) + int64_t{kAttentionTile} * dim;
-  return (floats + 15) / 16 * 16;
+  const int64_t floats = 2 * kPointerFloats + int64_t{kAttentionTile} * key_stride(dim) + int64_t{kAttentionTile} * dim;
+  return (floats + 15) / 16 * 16 + 2 * kProductFloats;
 }
 
 struct ScorePlan {
@@ -52,9 +59,12 @@ struct ScorePlan {
 };
 
 struct ScoreScratch {
-  const std::byte** rows;  // [tile]
-  float* tile;             // [tile][key_stride]
-  float* panels;           // [2][dim][64]
+  const std::byte** rows;   // [tile]
+  const std::byte** ahead;  // [tile]
+  float* tile;              // [tile][key_stride]
+  float* panels;            // [2][dim][64]
+  float* products;          // [64][tile]
+  float* turned;            // [tile][64]
 };
 
 void find_rows(const TokenCacheView& cache, const SequenceSlice& slice, int64_t start, int count,
@@ -68,6 +78,21 @@ void find_rows(const TokenCacheView& cache, const SequenceSlice& slice, int64_t 
   }
 }
 
+// The keys of scratch.rows into the tile, pooled; returns how many there are.
+int load_keys(const ScorePlan& plan, int count, const ScoreScratch& scratch) {
+  const IndexerArgs& args = plan.args;
+  const int stride = key_stride(args.cache.entry.dim);
+  plan.ops.load_tile(args.cache.entry, scratch.rows, count, stride, scratch.tile);
+  if (args.pool == 1) return count;
+  plan.ops.pool_keys(scratch.tile, count / args.pool, args.pool, key_dim(args), stride, args.pool_bias);
+  return count / args.pool;
+}
+
+// Whether the queries of one row are turned: few heads would leave lanes empty, many do not fit the panels.
+bool turns_queries(const IndexerArgs& args) {
+  return args.heads >= 8 && args.heads <= 2 * kTurnedPanel && key_dim(args) % 16 == 0;
+}
+
 // Rows [first, last) of the slice against the tile from `start` on; with pools, against the whole ones in it. scores:
 // of the slice's first row and the tile's first position.
 void score_tile(const ScorePlan& plan, const SequenceSlice& slice, float* scores, int first, int last, int64_t start,
@@ -76,11 +101,7 @@ void score_tile(const ScorePlan& plan, const SequenceSlice& slice, float* scores
   const int dim = key_dim(args);
   const int stride = key_stride(args.cache.entry.dim);
   find_rows(args.cache, slice, start, count, scratch.rows);
-  plan.ops.load_tile(args.cache.entry, scratch.rows, count, stride, scratch.tile);
-  if (args.pool > 1) {
-    count /= args.pool;
-    plan.ops.pool_keys(scratch.tile, count, args.pool, dim, stride, args.pool_bias);
-  }
+  count = load_keys(plan, count, scratch);
   plan.ops.turn(scratch.tile, count, dim, stride, scratch.panels);
   for (int r = first; r < last; ++r) {
     const int64_t seen = std::min<int64_t>(count, (slice.context_len + r + 1 - start) / args.pool);
@@ -88,6 +109,33 @@ void score_tile(const ScorePlan& plan, const SequenceSlice& slice, float* scores
     const int64_t row = slice.row_begin + r;
     plan.ops.index_scores(args.q + row * args.q_stride, args.weights + row * args.weights_stride, args.heads, dim,
                           scratch.panels, static_cast<int>(seen), scores + r * plan.scores_stride);
+  }
+}
+
+// Row r of the slice against positions [begin, end). scores: of the row, at `begin`.
+void score_row(const ScorePlan& plan, const SequenceSlice& slice, int r, int64_t begin, int64_t end, float* scores,
+               ScoreScratch scratch) {
+  const IndexerArgs& args = plan.args;
+  const int dim = key_dim(args), stride = key_stride(args.cache.entry.dim);
+  const int64_t row = slice.row_begin + r;
+  const auto count_at = [&](int64_t start) {
+    return static_cast<int>(std::clamp<int64_t>(end - start, 0, kAttentionTile));
+  };
+  plan.ops.turn(args.q + row * args.q_stride, args.heads, dim, dim, scratch.panels);
+  find_rows(args.cache, slice, begin, count_at(begin), scratch.rows);
+  for (int64_t start = begin; start < end; start += kAttentionTile) {
+    RowsAhead ahead{.rows = scratch.ahead, .count = count_at(start + kAttentionTile), .bytes = args.cache.token_bytes};
+    find_rows(args.cache, slice, start + kAttentionTile, ahead.count, scratch.ahead);
+    const int keys = load_keys(plan, count_at(start), scratch);
+    for (int head = 0; head < args.heads && keys > 0; head += kTurnedPanel) {
+      const int heads = std::min(kTurnedPanel, args.heads - head);
+      plan.ops.scores(scratch.panels + int64_t{head} * dim, heads, dim, scratch.tile, stride, keys, ahead,
+                      scratch.turned, scratch.products);
+      plan.ops.add_index_heads(scratch.products, args.weights + row * args.weights_stride + head, heads, head == 0,
+                               keys, scores + (start - begin) / args.pool);
+      ahead.count = 0;
+    }
+    std::swap(scratch.rows, scratch.ahead);
   }
 }
 
@@ -101,6 +149,10 @@ void score_unit(const ScorePlan& plan, const SequenceSlice& slice, float* scores
   const int64_t column = local % chunks * size;  // of the row, in positions
   const int64_t begin = plan.held ? HeldPositions(plan.args.cache).position(column) : column;
   const int64_t end = std::min(begin + size, slice.context_len + last);
+  if (last - first == 1 && turns_queries(plan.args)) {
+    float* at = scores + first * plan.scores_stride + column / plan.args.pool;
+    return score_row(plan, slice, first, begin, end, at, scratch);
+  }
   for (int64_t start = begin; start < end; start += kAttentionTile) {
     const int count = static_cast<int>(std::min<int64_t>(kAttentionTile, end - start));
     float* at = scores + (column + start - begin) / plan.args.pool;
@@ -113,8 +165,11 @@ void score_units(ScorePlan& plan, int thread) {
   float* base = plan.thread_base + thread * thread_floats(dim);
   ScoreScratch scratch;
   scratch.rows = reinterpret_cast<const std::byte**>(base);
-  scratch.tile = base + kPointerFloats;
+  scratch.ahead = reinterpret_cast<const std::byte**>(base + kPointerFloats);
+  scratch.tile = base + 2 * kPointerFloats;
   scratch.panels = scratch.tile + int64_t{kAttentionTile} * key_stride(dim);
+  scratch.products = base + thread_floats(dim) - 2 * kProductFloats;
+  scratch.turned = scratch.products + kProductFloats;
   size_t index = 0;
   int64_t first = 0;  // its first unit
   int64_t rows = 0;   // before it

@@ -96,7 +96,8 @@ class Shapes : public testing::TestWithParam<Shape> {};
 INSTANTIATE_TEST_SUITE_P(Indexer, Shapes,
                          testing::Values(Shape{5, 32, 300, DType::kBF16}, Shape{64, 128, 150, DType::kF8E4M3},
                                          Shape{8, 128, 200, DType::kI8}, Shape{7, 24, 130, DType::kF32},
-                                         Shape{1, 16, 129, DType::kF16}));
+                                         Shape{1, 16, 129, DType::kF16}, Shape{80, 48, 270, DType::kBF16},
+                                         Shape{24, 64, 260, DType::kF16}, Shape{130, 16, 140, DType::kF32}));
 
 TEST_P(Shapes, FollowTheFormulaInDoubleAndTheStatedOrder) {
   const Sequence s(GetParam());
@@ -342,7 +343,7 @@ INSTANTIATE_TEST_SUITE_P(Indexer, Pooled,
 
 TEST_P(Pooled, ChoosesTheBestPoolsAndTheTail) {
   const auto [pool, dim, top_k, dtype] = GetParam();
-  Shape shape = {.heads = 4, .dim = 2 * dim, .tokens = 331, .dtype = dtype};
+  Shape shape = {.heads = 9, .dim = 2 * dim, .tokens = 331, .dtype = dtype};
   const Sequence s(shape);
   const auto q = random_floats(shape.tokens * shape.heads * dim, 31);
   const auto bias = random_floats(pool * dim, 32);

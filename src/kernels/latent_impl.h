@@ -334,6 +334,18 @@ void index_scores(const float* q, const float* w, int heads, int dim, const floa
   }
 }
 
+void add_index_heads(const float* products, const float* w, int heads, bool first, int count, float* out) {
+  for (int t = 0; t < count; t += 16) {
+    const int n = count - t < 16 ? count - t : 16;
+    Vec score = first ? Vec::set(0) : Vec::load_n(out + t, n);
+    for (int h = 0; h < heads; ++h) {
+      const Vec product = Vec::load(products + h * kScoreStride + t);
+      score = Vec::fma(Vec::set(w[h]), Vec::max(product, Vec::set(0)), score);
+    }
+    score.store_n(out + t, n);
+  }
+}
+
 constexpr LatentOps kLatentOps = {
     .store_latent = store_latent,
     .store_index_key = store_index_key,
@@ -343,6 +355,7 @@ constexpr LatentOps kLatentOps = {
     .accumulate = latent_accumulate,
     .pool_keys = pool_keys,
     .index_scores = index_scores,
+    .add_index_heads = add_index_heads,
 };
 
 }  // namespace

@@ -43,6 +43,9 @@ struct LatentOps {
   void (*pool_keys)(float* tile, int pools, int pool, int dim, int stride, const float* bias);
   // out[t] = sum over h of w[h] * max(0, q[h] . key t), t < count. q: [heads][dim].
   void (*index_scores)(const float* q, const float* w, int heads, int dim, const float* panels, int count, float* out);
+  // The last part of it, from what `scores` made: out[t] += the same sum over `heads` rows of products, the first onto
+  // 0 if `first`.
+  void (*add_index_heads)(const float* products, const float* w, int heads, bool first, int count, float* out);
 };
 extern const LatentOps kLatentPortable;
 extern const LatentOps kLatentAvx2;

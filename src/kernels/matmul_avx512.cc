@@ -5,6 +5,7 @@
 // most 80 % (with a minimum 73 %) of the VNNI peak; one row reads 288 bytes in about 16 cycles, above DRAM's rate.
 #include "kernels/matmul_avx512.h"
 
+#include "kernels/matmul_group32_avx512.h"
 #include "kernels/matmul_scaled_tiles.h"
 
 namespace baton::kernels {
@@ -18,44 +19,6 @@ using tensor::DType;
 }
 [[gnu::always_inline]] inline __m512i load_pairs_s8(const std::byte* bytes) {
   return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes)));
-}
-
-// The codes of steps 2 * line and 2 * line + 1 of a group.
-template <DType kType>
-[[gnu::always_inline]] inline void load_codes(const std::byte* codes, const std::byte* high, int line, __m512i& even,
-                                              __m512i& odd) {
-  constexpr int kBits = code_bits(kType);
-  if constexpr (kBits == 8) {
-    even = _mm512_loadu_si512(codes + line * 128);
-    odd = _mm512_loadu_si512(codes + line * 128 + 64);
-    return;
-  }
-  const __m512i nibble = _mm512_set1_epi8(0x0f);
-  const __m512i both = _mm512_loadu_si512(codes + line * 64);
-  even = _mm512_and_si512(both, nibble);
-  odd = _mm512_and_si512(_mm512_srli_epi16(both, 4), nibble);
-  if constexpr (kType == DType::kMxfp4) {  // twice the value, plus 16
-    const __m512i table =
-        _mm512_broadcast_i32x4(_mm_setr_epi8(16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4));
-    even = _mm512_shuffle_epi8(table, even);
-    odd = _mm512_shuffle_epi8(table, odd);
-  }
-  if constexpr (kBits == 5) {
-    const __m512i bit = _mm512_set1_epi8(0x10);
-    const __m512i bits = _mm512_loadu_si512(high);
-    const __m512i at_even = line <= 2 ? _mm512_slli_epi16(bits, 4 - 2 * line) : _mm512_srli_epi16(bits, 2);
-    const __m512i at_odd = line <= 1 ? _mm512_slli_epi16(bits, 3 - 2 * line) : _mm512_srli_epi16(bits, 2 * line - 3);
-    even = _mm512_ternarylogic_epi32(even, at_even, bit, 0xf8);  // even | (at_even & bit)
-    odd = _mm512_ternarylogic_epi32(odd, at_odd, bit, 0xf8);
-  }
-  if constexpr (kBits == 6) {
-    const __m512i pair = _mm512_set1_epi8(0x30);
-    const __m512i bits = _mm512_loadu_si512(high + line / 2 * 64);
-    const __m512i at_even = line % 2 == 0 ? _mm512_slli_epi16(bits, 4) : bits;
-    const __m512i at_odd = line % 2 == 0 ? _mm512_slli_epi16(bits, 2) : _mm512_srli_epi16(bits, 2);
-    even = _mm512_ternarylogic_epi32(even, at_even, pair, 0xf8);
-    odd = _mm512_ternarylogic_epi32(odd, at_odd, pair, 0xf8);
-  }
 }
 
 // sums[r][p] += codes of line (8 inputs) of a group of the records . x, which points at the record's first input
@@ -74,17 +37,6 @@ template <DType kType, int R, int P>
     BATON_UNROLL for (int p = 0; p < P; ++p) sums[r][p] = _mm512_dpbusd_epi32(sums[r][p], even[p], x_even);
     BATON_UNROLL for (int p = 0; p < P; ++p) sums[r][p] = _mm512_dpbusd_epi32(sums[r][p], odd[p], x_odd);
   }
-}
-
-// The scales of a record's 16 rows, as block_scale has them.
-template <DType kType>
-[[gnu::always_inline]] inline __m512 load_scales(const std::byte* scales) {
-  if constexpr (kType == DType::kMxfp4) return load_e8m0<-1>(scales);
-  if constexpr (kType == DType::kInt4Group32) {
-    const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(scales));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
-  }
-  return load_f16(scales);
 }
 
 template <DType kType>
@@ -256,6 +208,12 @@ struct Q6K {
   }
 };
 
+template <DType kType>
+void group32_tile(const MatmulTile& t) {
+  if (t.rows < kWideRows || t.panel_count != 2) return run_tile<Segmented<Group32<kType>>, 4, 2, 1>(t);
+  wide_group32_tile_avx512(kType)(t);
+}
+
 template <bool kHalf>
 struct Plain {
   static int64_t panel_step(const MatmulTile& t) { return t.layout->panel_bytes; }
@@ -290,9 +248,9 @@ TileFunction matmul_tile_avx512(DType dtype) {
     case DType::kBF16:
       return bf16_tile_avx512();
     case DType::kQ4_0:
-      return run_tile<Segmented<Group32<DType::kQ4_0>>, 4, 2, 1>;
+      return group32_tile<DType::kQ4_0>;
     case DType::kQ4_1:
-      return run_tile<Segmented<Group32<DType::kQ4_1>>, 4, 2, 1>;
+      return group32_tile<DType::kQ4_1>;
     case DType::kQ5_0:
       return run_tile<Segmented<Group32<DType::kQ5_0>>, 4, 2, 1>;
     case DType::kQ5_1:
@@ -306,9 +264,9 @@ TileFunction matmul_tile_avx512(DType dtype) {
     case DType::kQ6_K:
       return run_tile<Segmented<Q6K>, 4, 2, 1>;
     case DType::kMxfp4:
-      return run_tile<Segmented<Group32<DType::kMxfp4>>, 4, 2, 1>;
+      return group32_tile<DType::kMxfp4>;
     case DType::kInt4Group32:
-      return run_tile<Segmented<Group32<DType::kInt4Group32>>, 4, 2, 1>;
+      return group32_tile<DType::kInt4Group32>;
     case DType::kFp8Block:
     case DType::kMxfp8:
       return fp8_tile_avx512(dtype);
