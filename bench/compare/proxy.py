@@ -115,7 +115,7 @@ class Bench:
         self.processes, self.targets, self.refused = [], {}, {}
         self.logs = pathlib.Path(logs)
         prefill, decode = free_port(), free_port()
-        engines = [str(BUILD / "src/proxy/proxy_load"), "engines", "--prefill", str(prefill), "--decode", str(decode),
+        engines = [str(BUILD / "bench/proxy/proxy_load"), "engines", "--prefill", str(prefill), "--decode", str(decode),
                    "--chunks", str(CHUNKS)]
         self.start("engines", engines, CORES[0])
         self.targets["direct"] = (decode, 0)
@@ -152,7 +152,7 @@ class Bench:
 
     def measure(self, name, arguments, seconds):
         port, pid = self.targets[name]
-        command = [str(BUILD / "src/proxy/proxy_load"), "load", "--port", str(port), "--pid", str(pid), "--chunks",
+        command = [str(BUILD / "bench/proxy/proxy_load"), "load", "--port", str(port), "--pid", str(pid), "--chunks",
                    str(CHUNKS), "--seconds", str(seconds), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, preexec_fn=on_core(CORES[0]), timeout=120)
         return json.loads(done.stdout)

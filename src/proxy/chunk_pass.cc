@@ -85,6 +85,7 @@ bool pass_whole_choices(const RequestPlan& plan, std::string_view choices, Answe
     bool is_first = true;
     for (const auto& [key, value, _] : *members) {
       if (key == "stop_reason" && value == "\"recomputed\"") return false;
+      if (key == "finish_reason" && value == "\"abort\"") return false;
       if (key == "index") is_first = value == "0";
     }
     for (const auto& [key, value, _] : *members) {

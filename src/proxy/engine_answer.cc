@@ -84,6 +84,13 @@ bool has_finish_reason(const Json& chunk) {
   return reason != choice.end() && !reason->is_null();
 }
 
+bool is_aborted(const Json& answer) {
+  if (!has_choice(answer)) return false;
+  for (const auto& choice : answer["choices"])
+    if (choice.is_object() && choice.value("finish_reason", Json()) == "abort") return true;
+  return false;
+}
+
 net::HttpResponse json_answer(int status, std::string body) {
   net::HttpResponse response{.status = status, .headers = {}, .body = std::move(body)};
   response.headers.add("Content-Type", "application/json");

@@ -28,6 +28,8 @@ Json parse_prefill_answer(std::string_view text, std::string& kv_params);
 bool has_choice(const Json& answer);
 // Of the chunk's first choice, when it has ended.
 bool has_finish_reason(const Json& chunk);
+// Baton's word for a request that its engine has let go, as when it shuts down: the answer is not whole.
+bool is_aborted(const Json& answer);
 
 net::HttpResponse json_answer(int status, std::string body);
 std::string type_of(int status);

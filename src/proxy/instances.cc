@@ -154,6 +154,13 @@ int Instances::count(Role role) const {
       instances_, [&](const Instance& each) { return each.role == role && !each.draining && !each.join_by; }));
 }
 
+void Instances::doubt(InstanceId id) {
+  Instance* instance = get(id);
+  if (!instance) return;
+  if (instance->health == Health::kUp) instance->health = Health::kSuspect;
+  probe_wished_ = true;
+}
+
 bool Instances::any_up(Role role) const {
   return std::ranges::any_of(instances_, [&](const Instance& each) {
     return each.role == role && each.health == Health::kUp && !each.draining && !each.join_by;

@@ -91,6 +91,8 @@ class Instances {
 
   void note(InstanceId id, Outcome outcome, TimePoint now);
   void note_probe(InstanceId id, Outcome outcome, TimePoint now, bool baton = false);
+  // It broke a stream: it is not up until a probe, which is wished for, says so.
+  void doubt(InstanceId id);
   // True once after an instance could not be reached: a probe, not the next request, should find out more.
   bool take_probe_wish() { return std::exchange(probe_wished_, false); }
 

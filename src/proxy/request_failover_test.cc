@@ -74,6 +74,21 @@ TEST_F(FailOver, DecodeLostWhileTheStreamIsPrefilledAgainIsAPauseToo) {
   EXPECT_TRUE(find<CallPrefill>(feed(DelayOver{})));
 }
 
+TEST_F(FailOver, WhatAnEngineLetsGoAsItStopsGoesOnElsewhere) {
+  stream_some(kSeedless);
+  feed(DecodeEvent{kFirst});
+  auto actions = feed(DecodeEvent{R"({"choices":[{"index":0,"text":"","finish_reason":"abort","token_ids":[]}]})"});
+  EXPECT_EQ(written(actions), "");
+  EXPECT_TRUE(find<CallPrefill>(actions));
+  EXPECT_EQ(at(d_[0]).health, Health::kSuspect) << "until a probe says more";
+  feed(ClientGone{});
+  make_drawing(R"({"prompt":"hello"})");
+  feed(Begin{});
+  feed(PrefillAnswered{answer(200, kOffer)});
+  actions = feed(DecodeAnswered{answer(200, R"({"choices":[{"index":0,"text":"a","finish_reason":"abort"}]})")});
+  EXPECT_FALSE(find<Respond>(actions));
+}
+
 TEST_F(FailOver, ARequestThatBreaksEveryEngineIsGivenUp) {
   stream_some(kSeedless);
   feed(DecodeEvent{kFirst});
@@ -87,6 +102,7 @@ TEST_F(FailOver, ARequestThatBreaksEveryEngineIsGivenUp) {
       ++calls;
       actions = feed(DecodeAnswered{answer(500, "{}")});
     } else {
+      for (auto id : d_) instances_.note_probe(id, Outcome::kOk, now_);
       actions = feed(DelayOver{});
     }
   }

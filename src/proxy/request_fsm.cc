@@ -228,6 +228,7 @@ void RequestFsm::whole_answer(net::HttpResponse& answer) {
     if (is_about_the_request(code)) return answer_about_the_request(json_answer(code, std::move(answer.body)));
     return decode_failed({.message = "decode: an error inside a 200"});
   }
+  if (is_aborted(body)) return decode_failed({.message = "decode: the engine has let the request go"});
   restore_id(body);
   make_one_answer(body);
   answer.body = body.dump(-1, ' ', false, Json::error_handler_t::replace);

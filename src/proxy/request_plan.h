@@ -87,7 +87,7 @@ void recount_usage(const ResumePoint& resume, Json& answer);
 // error, usage, the prompt's ids, an end, what is not JSON): adapt_answer's business.
 bool pass_chunk(const RequestPlan& plan, std::string_view chunk, std::vector<TokenId>& output_ids, std::string& out);
 // The same for a whole answer: `out` becomes the client's text. False, and nothing changed, for an error, "recomputed",
-// no choice, and what is not JSON.
+// "abort", no choice, and what is not JSON.
 bool pass_answer(const RequestPlan& plan, std::string_view answer, int64_t cached_tokens, AnswerNotes& notes,
                  std::string& out);
 

@@ -103,6 +103,7 @@ void RequestFsm::stream_failed(Failure failure, InstanceId failed) {
     give_up_at_ = now_ + policy_.resume_wait;
   }
   if (++fruitless_ > policy_.max_retries) return give_up(failure);
+  instances_.doubt(failed);
   tried_decode_.push_back(failed);
   failure_ = std::move(failure);
   go_on_or_wait();

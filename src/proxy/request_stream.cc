@@ -28,6 +28,8 @@ void RequestFsm::on(DecodeEvent& event) {
     return resume_elsewhere(true);
   }
   if (notes.is_error) return stream_error(chunk, std::move(event.data));
+  if (is_aborted(chunk) && (!began_ || can_resume()))
+    return decode_failed({.message = "decode: the engine has let the request go"});
   restore_id(chunk);
   if (prompt_ids_.empty()) prompt_ids_ = notes.prompt_ids;
   output_ids_.insert(output_ids_.end(), notes.output_ids.begin(), notes.output_ids.end());

@@ -28,7 +28,7 @@
 #include "net/http_server.h"
 #include "net/sse.h"
 
-namespace baton::proxy {
+namespace baton::bench {
 namespace {
 
 namespace asio = net::asio;
@@ -307,10 +307,10 @@ int run_engines(const EngineOptions& options) {
 }
 
 }  // namespace
-}  // namespace baton::proxy
+}  // namespace baton::bench
 
 int main(int argc, char** argv) {
-  using namespace baton::proxy;
+  using namespace baton::bench;
   CLI::App app("Measures proxies with engines that cost nothing.", "proxy_load");
   app.require_subcommand(1);
   EngineOptions engine;
