@@ -86,7 +86,7 @@ void ConsumerFsm::end_read(Peer& peer, uint64_t call, TimePoint now) {
   }
   for (const LegId id : peer.legs) {
     Leg& leg = legs_.at(id);
-    if (leg.stage == Stage::kWaitOffer) leg.wake = std::max(leg.wake, now + options_.reply_timeout);
+    if (leg.stage == Stage::kWaitOffer && call < leg.call) leg.wake = std::max(leg.wake, now + options_.reply_timeout);
   }
   give_turns(peer, now);
 }

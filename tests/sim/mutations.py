@@ -16,15 +16,16 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# name, what is wrong, file under src/, the right text (it must be there once), the wrong one
+# name, what is wrong, file under src/, the right text (it must be there once), the wrong one; or lists of these
 MUTATIONS = [
     ("skipped_checksum", "a copied or received unit is not compared with its checksum",
      "transport/shm/shm_mover.cc",
      "if (hash_copy_(copies_, after) != units[u].checksum) bad = u;", "hash_copy_(copies_, after);"),
-    ("missed_generation", "D copies a block out of P's memory whatever its seal says of the owner",
+    ("missed_generation", "D copies a block out of P's memory whatever its seal says of the owner, before and after",
      "transfer/sealed_copy.cc",
-     "if (!seal || *seal != kv::Seal{part.generation, part.tokens}) return stale(part);",
-     "if (!seal) return stale(part);"),
+     ["if (!seal || *seal != kv::Seal{part.generation, part.tokens}) return stale(part);",
+      "if (!seals_->unchanged(part_->from, part_->generation)) return stale(*part_);"],
+     ["if (!seal) return stale(part);", ""]),
     ("missed_generation_at_p", "P sends a block that has another owner by now",
      "transfer/producer_fsm.cc",
      "if (!offer.sealed || offer.sends > 0) return;", "if (!offer.sealed) return;"),
@@ -106,10 +107,13 @@ def link_command(lines, mutant, output):
 def plant(scratch, lines, build, mutation):
     name, _, source, right, wrong = mutation
     text = (ROOT / "src" / source).read_text()
-    if text.count(right) != 1:
-        sys.exit(f"{name}: the text to change is {text.count(right)} times in src/{source}")
+    pairs = [(right, wrong)] if isinstance(right, str) else zip(right, wrong)
+    for old, new in pairs:
+        if text.count(old) != 1:
+            sys.exit(f"{name}: the text to change is {text.count(old)} times in src/{source}")
+        text = text.replace(old, new)
     mutant = scratch / f"{name}.cc"
-    mutant.write_text(text.replace(right, wrong))
+    mutant.write_text(text)
     subprocess.run(compile_command(lines, source, mutant, scratch / f"{name}.o"), cwd=build, check=True)
     subprocess.run(link_command(lines, scratch / f"{name}.o", scratch / name), cwd=build, check=True)
     return scratch / name
