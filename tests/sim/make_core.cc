@@ -97,11 +97,11 @@ Result<std::unique_ptr<engine::EngineCore>> make_core(const CoreOptions& options
   parts.executor = std::make_unique<LocalExecutor>(std::move(pipeline));
   auto scheduling = scheduler_options(config);
   scheduling.depth = parts.executor->depth();
-  return std::make_unique<EngineCore>(config, std::move(scheduling),
-                                      EngineCore::Cache{.counts = counts, .block_tokens = block_tokens(config, sizes)},
-                                      std::move(parts), EngineMetrics(registry, config, counts),
-                                      RankMetrics(registry, sizes, config.block_size, counts.blocks), clock,
-                                      EngineCore::Hooks{.on_end = [](const std::string&) {}, .on_leave_queue = [] {}});
+  return std::make_unique<EngineCore>(
+      config, std::move(scheduling), EngineCore::Cache{.counts = counts, .block_tokens = block_tokens(config, sizes)},
+      std::move(parts), EngineMetrics(registry, config, counts),
+      RankMetrics(registry, sizes, config.block_size, counts.blocks), clock,
+      EngineCore::Hooks{.on_end = [](const std::string&) {}, .on_leave_queue = [](const std::string&) {}});
 }
 
 }  // namespace baton::sim

@@ -101,7 +101,7 @@ void SimProducer::receive(const LinkPtr& link, const wire::Message& message) {
 
 void SimProducer::closed(const LinkPtr& link) {
   links_.erase(link->at_producer);
-  fsm_.on_closed(link->at_producer);
+  fsm_.on_closed(link->at_producer, process_.now());
   finish_jobs(link);
   act();
 }
