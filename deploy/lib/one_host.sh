@@ -35,6 +35,12 @@ wait_healthy() {  # wait_healthy LABEL PORT
     [ $((SECONDS - begin)) -lt "$start_seconds" ] || fail "$1 (port $2) was not ready within $start_seconds s: $work/$1.log"
     sleep 0.2
   done
+  check_parts  # it may be another server that answers at this port
+}
+
+# What answers before anything is started is not ours.
+check_port_free() {  # check_port_free PORT
+  ! (exec 3<> "/dev/tcp/127.0.0.1/$1") 2> /dev/null || fail "port $1 is taken by another process; PROXY_PORT or BASE_PORT chooses others"
 }
 
 wait_role() {  # wait_role ROLE
@@ -57,6 +63,7 @@ run_all() {
   declare -F serve > /dev/null && roles=(serve)
   trap stop_all EXIT
   trap 'echo; echo "Stopping."; exit 0' INT TERM
+  check_port_free "$([ "${roles[0]}" = prefill ] && echo "$proxy_port" || port_base serve 0)"
   echo "logs: $work"
   for role in "${roles[@]}"; do start_role "$role"; done
   for role in "${roles[@]}"; do wait_role "$role"; done

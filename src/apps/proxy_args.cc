@@ -111,6 +111,19 @@ Result<void> take_trust(const Raw& raw, proxy::ProxyOptions& options) {
   return {};
 }
 
+// A request would go round until the proxy is full. What names the same machine otherwise is not known here.
+Result<void> check_not_itself(const proxy::ProxyOptions& options) {
+  const auto& own = options.http.listen;
+  for (const auto* const role : {&options.prefill, &options.decode}) {
+    for (const auto& engine : *role) {
+      if (engine.port == own.port && engine.host == own.host)
+        return fail(Code::kInvalidArgument, "{}:{} is where the proxy itself listens, not an engine", own.host,
+                    own.port);
+    }
+  }
+  return {};
+}
+
 Result<ProxyArgs> to_args(const Raw& raw, std::string engine_api_key) {
   ProxyArgs args{.log_level = raw.log_level};
   auto& options = args.options;
@@ -118,6 +131,7 @@ Result<ProxyArgs> to_args(const Raw& raw, std::string engine_api_key) {
   BATON_TRY_ASSIGN(options.decode, join("decoder", raw.decode_hosts, raw.decode_ports));
   options.http.listen.host = raw.host;
   options.http.listen.port = raw.port;
+  BATON_TRY(check_not_itself(options));
   options.http.max_body_bytes = static_cast<size_t>(raw.max_body_bytes);
   BATON_TRY(take_trust(raw, options));
   options.decode_first = raw.mode == "layerwise";

@@ -37,6 +37,11 @@ TEST(ProxyArgs, DefaultsAreTheExamples) {
 TEST(ProxyArgs, MistakesAreNamed) {
   EXPECT_NE(parse({"--decoder-hosts", "a", "b"}).error().message().find("give as many"), std::string::npos);
   EXPECT_FALSE(parse({"--port", "70000"}));
+  EXPECT_NE(parse({"--host", "127.0.0.1", "--port", "8002", "--decoder-hosts", "127.0.0.1", "--decoder-ports", "8002"})
+                .error()
+                .message()
+                .find("itself"),
+            std::string::npos);
   EXPECT_FALSE(parse({"--nonsense"}));
   EXPECT_FALSE(parse({"--log-level", "LOUD"}));
   EXPECT_FALSE(parse({"--prefiller-hosts", "a:1", "--prefiller-ports", "2"}));

@@ -101,10 +101,12 @@ Result<Holdings> make_holdings(std::vector<kv::RankCache> ranks, int context_siz
                   rank.name, rank.context_rank, context_size, layout.block_count, block_size, layout.slot_count);
     }
   }
-  if (entries.empty() || made.block_count <= 0) {
-    return fail(Code::kInvalidArgument, "hand-off: the ranks of this process keep {} entries per token in {} blocks",
-                entries.size(), made.block_count);
+  if (entries.empty()) {
+    return fail(Code::kInvalidArgument,
+                "hand-off: the layers of this process keep no KV, only recurrent state, and such a process can't hand "
+                "over; give each host a layer with attention (VLLM_PP_LAYER_PARTITION)");
   }
+  if (made.block_count <= 0) return fail(Code::kInvalidArgument, "hand-off: {} blocks of KV", made.block_count);
   place_arenas(made);
   return made;
 }

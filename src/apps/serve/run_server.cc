@@ -208,7 +208,8 @@ Result<void> run_server(ServeSetup setup) {
   setup.server.limits.vocab_size = engine->vocab_size();
   asio::io_context context(1);
   // Before anyone can see that the server is there, so that a signal after that is an orderly stop.
-  asio::signal_set signals(context, SIGINT, SIGTERM);
+  asio::signal_set signals(context);
+  add_stop_signals(signals);
   BATON_TRY_ASSIGN(auto server, server::OpenAiServer::start(context.get_executor(),
                                                             {.engine = *engine,
                                                              .tokenizer = *files.tokenizer,

@@ -7,14 +7,31 @@
 
 namespace baton::apps {
 
+namespace {
+
+bool hangup_counts() {
+  struct sigaction now{};
+  return sigaction(SIGHUP, nullptr, &now) == 0 && now.sa_handler != SIG_IGN;
+}
+
+}  // namespace
+
+void add_stop_signals(boost::asio::signal_set& signals) {
+  for (const int signal : {SIGINT, SIGTERM}) signals.add(signal);
+  if (hangup_counts()) signals.add(SIGHUP);
+}
+
 void exit_at_next_signal(boost::asio::signal_set& signals) {
   boost::system::error_code ignored;
+  const bool hangup = hangup_counts();
   signals.clear(ignored);
   for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { std::_Exit(0); });
+  if (hangup) std::signal(SIGHUP, [](int) { std::_Exit(0); });
 }
 
 StopOnSignal::StopOnSignal(parallel::Mesh& mesh, Duration patience)
-    : mesh_(mesh), patience_(patience), signals_(context_, SIGINT, SIGTERM), timer_(context_) {
+    : mesh_(mesh), patience_(patience), signals_(context_), timer_(context_) {
+  add_stop_signals(signals_);
   signals_.async_wait([this](const boost::system::error_code& error, int signal) {
     if (!error) on_signal(signal);
   });

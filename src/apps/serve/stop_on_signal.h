@@ -1,4 +1,4 @@
-// SIGINT and SIGTERM for a process that works for a leading one and has no event loop of its own.
+// Signals to stop, for a process that works for a leading one and has no event loop of its own.
 //
 // The leading process is asked to stop at about the same time, where a whole deployment stops: it then ends its members
 // in order. So a signal gives it `patience`; past that, or at a second signal, this process leaves the group, and the
@@ -16,7 +16,10 @@
 
 namespace baton::apps {
 
-// From now on SIGINT and SIGTERM end the process at once, as it was about to, with status 0. `signals` lets go of them.
+// SIGINT, SIGTERM, and SIGHUP where it is not ignored: nohup's processes outlive their terminal.
+void add_stop_signals(boost::asio::signal_set& signals);
+
+// From now on those end the process at once, as it was about to, with status 0. `signals` lets go of them.
 void exit_at_next_signal(boost::asio::signal_set& signals);
 
 // A thread of its own from construction to destruction. The mesh outlives it.
