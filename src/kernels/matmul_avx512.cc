@@ -208,12 +208,6 @@ struct Q6K {
   }
 };
 
-template <DType kType>
-void group32_tile(const MatmulTile& t) {
-  if (t.rows < kWideRows || t.panel_count != 2) return run_tile<Segmented<Group32<kType>>, 4, 2, 1>(t);
-  wide_group32_tile_avx512(kType)(t);
-}
-
 template <bool kHalf>
 struct Plain {
   static int64_t panel_step(const MatmulTile& t) { return t.layout->panel_bytes; }
@@ -248,9 +242,9 @@ TileFunction matmul_tile_avx512(DType dtype) {
     case DType::kBF16:
       return bf16_tile_avx512();
     case DType::kQ4_0:
-      return group32_tile<DType::kQ4_0>;
+      return run_tile<Segmented<Group32<DType::kQ4_0>>, 4, 2, 1>;
     case DType::kQ4_1:
-      return group32_tile<DType::kQ4_1>;
+      return run_tile<Segmented<Group32<DType::kQ4_1>>, 4, 2, 1>;
     case DType::kQ5_0:
       return run_tile<Segmented<Group32<DType::kQ5_0>>, 4, 2, 1>;
     case DType::kQ5_1:
@@ -264,9 +258,9 @@ TileFunction matmul_tile_avx512(DType dtype) {
     case DType::kQ6_K:
       return run_tile<Segmented<Q6K>, 4, 2, 1>;
     case DType::kMxfp4:
-      return group32_tile<DType::kMxfp4>;
+      return run_tile<Segmented<Group32<DType::kMxfp4>>, 4, 2, 1>;
     case DType::kInt4Group32:
-      return group32_tile<DType::kInt4Group32>;
+      return run_tile<Segmented<Group32<DType::kInt4Group32>>, 4, 2, 1>;
     case DType::kFp8Block:
     case DType::kMxfp8:
       return fp8_tile_avx512(dtype);

@@ -208,6 +208,8 @@ struct WideFp8 {
   }
 };
 
+constexpr int kWideRows = 16;  // from here on
+
 template <DType kType>
 void fp8_tile(const MatmulTile& t) {
   if (t.rows < kWideRows) return run_tile<Segmented<Fp8<kType>>, 4, 4, 4>(t);

@@ -1,5 +1,5 @@
-// Tiles that stand in files of their own: formats of e4m3 codes, formats with one scale per output, bf16 of AVX-512,
-// many rows of 4-bit codes.
+// Tiles that stand in files of their own: formats of e4m3 codes, formats with one scale per output, and bf16 of
+// AVX-512.
 #pragma once
 
 #include "kernels/matmul_tile.h"
@@ -12,8 +12,6 @@ TileFunction fp8_tile_avx512(tensor::DType dtype);
 // dtype: is_channel.
 TileFunction channel_tile_avx2(tensor::DType dtype);
 TileFunction channel_tile_avx512(tensor::DType dtype);
-// dtype: is_nibble_group32. Tiles of two panels and at least kWideRows rows.
-TileFunction wide_group32_tile_avx512(tensor::DType dtype);
 
 // The faster of the two below on this machine; both have the same bits.
 TileFunction bf16_tile_avx512();

@@ -16,10 +16,9 @@ inline constexpr int kTileRows = 4;
 // Rows of a tile: more where it pays to make codes into numbers once for many rows.
 inline constexpr int kMaxTileRows = 64;
 constexpr int rows_per_tile(tensor::DType dtype) {
-  if (is_fp8(dtype) || is_nibble_group32(dtype)) return kMaxTileRows;
+  if (is_fp8(dtype)) return kMaxTileRows;
   return dtype == tensor::DType::kBF16 ? 16 : kTileRows;
 }
-inline constexpr int kWideRows = 16;  // of a tile, from where on it pays
 
 // bf16 in sequence: inputs that are summed from zero before they are added to the sum of those before. oneDNN's bf16
 // kernel cuts K so (found by trial over K from 32 to 28672), and must be matched bit for bit.
