@@ -131,6 +131,7 @@ void RequestFsm::complete_stream(const Failure& failure) {
   if (plan_.wants_usage && !wrote_usage_) {
     if (prompt_ids_.empty() || !first_head_.is_object()) return give_up(failure);
     Json chunk = first_head_;
+    if (!chunk.contains("object")) chunk["object"] = plan_.chat ? "chat.completion.chunk" : "text_completion";
     chunk["choices"] = Json::array();
     const size_t prompt = prompt_ids_.size(), outputs = output_ids_.size();
     chunk["usage"] = {{"prompt_tokens", prompt}, {"total_tokens", prompt + outputs}, {"completion_tokens", outputs}};
