@@ -41,8 +41,8 @@ void RequestFsm::note_recomputed(const AnswerNotes& notes, Json& answer, bool is
   before_ = joined["choices"][0];
 }
 
-// The answer was complete when the stream broke: to go on would be to say more than it has. What still misses, usage and
-// the end, is known here; false where it isn't. (Of several choices, which are never handed over, it isn't.)
+// The answer was complete when the stream broke: to go on would be to say more than it has. What still misses, usage
+// and the end, is known here; false where it isn't. (Of several choices, which are never handed over, it isn't.)
 bool RequestFsm::end_behind_last_word() {
   if (!saw_finish_ || !plan_.hand_off) return false;
   if (plan_.wants_usage && !saw_usage_) {

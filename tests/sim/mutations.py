@@ -26,7 +26,7 @@ MUTATIONS = [
      ["if (!seal || *seal != kv::Seal{part.generation, part.tokens}) return stale(part);",
       "if (!seals_->unchanged(part_->from, part_->generation)) return stale(*part_);"],
      ["if (!seal) return stale(part);", ""]),
-    ("missed_generation_at_p", "P sends a block that has another owner by now",
+    ("freed_while_sent", "P gives blocks back that it is still sending",
      "transfer/producer_fsm.cc",
      "if (!offer.sealed || offer.sends > 0) return;", "if (!offer.sealed) return;"),
     ("missed_fence", "a pull ends while a copy into its blocks still runs",
