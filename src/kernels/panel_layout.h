@@ -32,6 +32,40 @@
 #include "tensor/dtype.h"
 
 namespace baton::kernels {
+
+// Functions of a format are static and constexpr: an inline one could be linked from an object compiled for AVX-512.
+[[maybe_unused]] static constexpr bool is_k_quant(tensor::DType dtype) {
+  return dtype == tensor::DType::kQ4_K || dtype == tensor::DType::kQ5_K || dtype == tensor::DType::kQ6_K;
+}
+[[maybe_unused]] static constexpr bool has_min(tensor::DType dtype) {
+  return dtype == tensor::DType::kQ4_1 || dtype == tensor::DType::kQ5_1 || dtype == tensor::DType::kQ4_K ||
+         dtype == tensor::DType::kQ5_K;
+}
+// e4m3 codes with a scale per group, multiplied as bf16.
+[[maybe_unused]] static constexpr bool is_fp8(tensor::DType dtype) {
+  return dtype == tensor::DType::kFp8Block || dtype == tensor::DType::kMxfp8;
+}
+// Integer codes with one scale per output row.
+[[maybe_unused]] static constexpr bool is_channel(tensor::DType dtype) {
+  return dtype == tensor::DType::kInt8Channel || dtype == tensor::DType::kInt4Channel ||
+         dtype == tensor::DType::kInt8Static;
+}
+[[maybe_unused]] static constexpr bool is_plain(tensor::DType dtype) {
+  return dtype == tensor::DType::kF32 || dtype == tensor::DType::kF16 || dtype == tensor::DType::kBF16;
+}
+// Bytes of a block's scale.
+[[maybe_unused]] static constexpr int scale_bytes(tensor::DType dtype) {
+  using tensor::DType;
+  if (dtype == DType::kFp8Block) return 4;
+  return dtype == DType::kMxfp8 || dtype == DType::kMxfp4 ? 1 : 2;
+}
+// Bits of a code: 4, 5, 6 or 8.
+[[maybe_unused]] static constexpr int code_bits(tensor::DType dtype) {
+  using tensor::DType;
+  if (dtype == DType::kQ8_0 || dtype == DType::kInt8Channel || dtype == DType::kInt8Static || is_fp8(dtype)) return 8;
+  if (dtype == DType::kQ6_K) return 6;
+  return dtype == DType::kQ5_0 || dtype == DType::kQ5_1 || dtype == DType::kQ5_K ? 5 : 4;
+}
 // What is taken from a code before it is multiplied is 1 << this; 0 for nothing. The code of mxfp4 is its doubled value
 // plus 16, which a table makes of the e2m1 code.
 [[maybe_unused]] static constexpr int code_offset_shift(tensor::DType dtype) {

@@ -78,7 +78,8 @@ void EngineNode::crash() {
   step_at_.reset();
   ++planned_;
   for (const auto& call : std::exchange(calls_, {})) {
-    world_.after(microseconds(100), [call] {
+    // Behind what is on its way already.
+    world_.at(std::max(world_.now() + microseconds(100), call->last_to_proxy + Duration(1)), [call] {
       if (call->silent || std::exchange(call->closed, true)) return;
       const auto reset = fail(Code::kUnavailable, "connection reset");
       call->on_reply(call->begun ? Reply(StreamEnds{reset}) : Reply(Result<net::HttpResponse>(reset)));
