@@ -12,6 +12,7 @@
 #include "net/http_client.h"
 #include "net/sse.h"
 #include "net/test_support.h"
+#include "proxy/door.h"
 #include "proxy/request_plan.h"
 
 namespace baton::proxy {

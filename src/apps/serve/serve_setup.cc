@@ -5,6 +5,7 @@
 
 #include "apps/args/arg_values.h"
 #include "apps/serve/scheduler_switches.h"
+#include "net/client_name.h"
 #include "transfer/peer_filter.h"
 
 namespace baton::apps {
