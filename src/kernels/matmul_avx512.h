@@ -34,10 +34,10 @@ template <int kShift>
   return _mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, small, subnormal));
 }
 
-// Asks for the kBytes of weights that lie kPrefetchAhead beyond `bytes`. By itself the processor keeps too few lines under
-// way for the distance to L3, and its prefetchers stop at every 4 KiB: one core read 18 GB/s of 96 MB of weights, 28 with
-// this. Past a panel lies the next one, past a matrix the next one to be read (MatrixMemory), past the last nothing: a
-// prefetch never faults.
+// Asks for the kBytes of weights that lie kPrefetchAhead beyond `bytes`. By itself the processor keeps too few lines
+// under way for the distance to L3, and its prefetchers stop at every 4 KiB: one core read 18 GB/s of 96 MB of weights,
+// 28 with this. Past a panel lies the next one, past a matrix the next one to be read (MatrixMemory), past the last
+// nothing: a prefetch never faults.
 inline constexpr int kPrefetchAhead = 4096;
 template <int kBytes>
 [[gnu::always_inline]] inline void prefetch_weights(const std::byte* bytes) {
