@@ -66,11 +66,6 @@ namespace baton::kernels {
   if (dtype == DType::kQ6_K) return 6;
   return dtype == DType::kQ5_0 || dtype == DType::kQ5_1 || dtype == DType::kQ5_K ? 5 : 4;
 }
-// Codes of 4 bits with a scale for each 32 inputs.
-[[maybe_unused]] static constexpr bool is_nibble_group32(tensor::DType dtype) {
-  using tensor::DType;
-  return dtype == DType::kQ4_0 || dtype == DType::kQ4_1 || dtype == DType::kMxfp4 || dtype == DType::kInt4Group32;
-}
 // What is taken from a code before it is multiplied is 1 << this; 0 for nothing. The code of mxfp4 is its doubled value
 // plus 16, which a table makes of the e2m1 code.
 [[maybe_unused]] static constexpr int code_offset_shift(tensor::DType dtype) {
