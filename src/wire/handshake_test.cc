@@ -45,7 +45,7 @@ TEST(Handshake, EachDifferenceIsRefusedWithBothValues) {
     std::string message;
   };
   const Case cases[] = {
-      {[](auto& i) { i.protocol_version = 9; }, "hand-off protocol version: ours 4, theirs 9"},
+      {[](auto& i) { i.protocol_version = 9; }, "hand-off protocol version: ours 5, theirs 9"},
       {[](auto& i) { i.software_version = "0.2.0"; },
        "software version (baton_allow_other_version lets it differ): ours 0.1.0, theirs 0.2.0"},
       {[](auto& i) { i.model_fingerprint = "sha256:cd"; },
