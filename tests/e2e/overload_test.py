@@ -73,7 +73,7 @@ class Overload(harness.ServingTest):
     def test_one_that_waits_for_too_long_is_told_so(self):
         engine = self.engine("engine", "--max-num-seqs", "1", "--max-queue-seconds", "0.3", into=self.processes)
         flood = Flood()
-        flood.start(engine.port, 1, "long", {"prompt": PROMPT, "max_tokens": 1000, "ignore_eos": True})
+        flood.start(engine.port, 1, "long", {"prompt": PROMPT, "max_tokens": 7000, "ignore_eos": True})
         wait_until(lambda: metric(engine.port, "vllm:num_requests_running") == 1, 30, "the first runs")
         flood.start(engine.port, 1, "waits", {"prompt": PROMPT, "max_tokens": 4})
         answers = {name: (status, answer, heads) for _, name, status, answer, heads in flood.end()}
@@ -149,22 +149,6 @@ class Shutdown(harness.ServingTest):
         p.terminate()
         self.assertEqual(p.wait_end(10), 0)
         self.assertLess(time.monotonic() - begin, 0.5)
-
-    def test_a_decode_engine_that_dies_is_forgotten_before_the_lease_ends(self):
-        p = self.prefill(free_port(), into=self.processes)
-        d = self.decode("--max-num-seqs", "1", into=self.processes)
-        flood = Flood()
-        flood.start(d.port, 1, "runs", {"prompt": "x", "max_tokens": 2000, "ignore_eos": True})
-        wait_until(lambda: metric(d.port, "vllm:num_requests_running") == 1, 30, "D is busy")
-        params = self.offered(p)
-        flood.start(d.port, 1, "waits", {"prompt": PROMPT * 20, "max_tokens": 4, "kv_transfer_params": params})
-        wait_until(lambda: metric(d.port, "vllm:num_requests_waiting") == 1 or
-                   metric(p.port, "baton:kv_offers_held") == 0, 30, "D has heard of the offer")
-        d.kill()
-        begin = time.monotonic()
-        wait_until(lambda: metric(p.port, "baton:kv_offers_held") == 0, 8, "P holds nothing")
-        self.assertLess(time.monotonic() - begin, 8)
-        flood.end()
 
 
 class Leaving(harness.ServingTest):

@@ -259,9 +259,9 @@ class Shim(harness.ServingTest):
 
     def test_the_command_vllm_is_baton(self):
         self.assertRegex(self.shim("vllm", "--version").stdout, r"^\d+\.\d+")
-        ended = self.shim("vllm", "bench", "serve", "--model", "x")
+        ended = self.shim("vllm", "collect-env")
         self.assertEqual((ended.returncode, ended.stderr),
-                         (2, "vllm bench: this command of vLLM is not in this version of Baton\n"))
+                         (2, "vllm collect-env: this command of vLLM is not in this version of Baton\n"))
         ended = self.shim("vllm", "serve", harness.TINY, "--pipeline-parallel-size", "4", "--nnodes", "3")
         self.assertEqual(ended.returncode, 2)
         self.assertIn("world_size=4 must be divisible by nnodes=3.", ended.stderr)

@@ -103,7 +103,7 @@ class Secure(harness.ServingTest):
         self.assertEqual(self.ask(proxy.port), self.expected)
         events = stream(proxy.port, "/v1/completions", {**BODY, "cache_salt": "other"}, headers=KEY)
         self.assertEqual("".join(c["text"] for e in events[:-1] for c in e["choices"]), self.expected)
-        self.assertGreater(metric(d.port, "vllm:mooncake_bytes_transferred_sum"), 100000)
+        self.assertGreater(metric(d.port, "vllm:mooncake_bytes_transferred_sum"), 50000)
         self.assertEqual(metric(d.port, "vllm:mooncake_num_failed_transfers"), 0)
         for process in (p, d, proxy):
             self.refuses_strangers(process.port)
@@ -126,7 +126,7 @@ class Secure(harness.ServingTest):
     def test_layerwise_calls_the_proxy_back_over_tls(self):
         p, d, proxy = self.deploy("layerwise", "MooncakeLayerwiseConnector")
         self.assertEqual(self.ask(proxy.port), self.expected)
-        self.assertGreater(metric(d.port, "vllm:mooncake_bytes_transferred_sum"), 100000)
+        self.assertGreater(metric(d.port, "vllm:mooncake_bytes_transferred_sum"), 50000)
         self.assertEqual(metric(proxy.port, "baton_proxy_metaserver_calls_total"), 1)
 
     def test_a_peer_without_the_secret_or_a_certificate_gets_nothing(self):
