@@ -1,4 +1,5 @@
-// What this machine can do at most, for reports and for bf16_method.cc: instructions on registers alone, and reads of memory.
+// What this machine can do at most, for reports and for bf16_method.cc: instructions on registers alone, and reads of
+// memory.
 #pragma once
 
 #include <cstddef>

@@ -89,11 +89,10 @@ TEST_F(Resume, TheUsageThatALostEndWouldHaveSaidIsCounted) {
   stream_some();
   feed(DecodeEvent{R"({"id":"cmpl-id","choices":[{"index":0,"text":"","token_ids":[7],"finish_reason":"length"}]})"});
   auto actions = feed(DecodeEnded{});
-  EXPECT_EQ(written(actions),
-            R"({"id":"cmpl-id","created":5,"model":"m","object":"text_completion","choices":[],)"
-            R"("usage":{"prompt_tokens":2,"total_tokens":5,"completion_tokens":3,)"
-            R"("prompt_tokens_details":{"cached_tokens":3}}})"
-            "\n[DONE]\n");
+  EXPECT_EQ(written(actions), R"({"id":"cmpl-id","created":5,"model":"m","object":"text_completion","choices":[],)"
+                              R"("usage":{"prompt_tokens":2,"total_tokens":5,"completion_tokens":3,)"
+                              R"("prompt_tokens_details":{"cached_tokens":3}}})"
+                              "\n[DONE]\n");
   make(R"({"prompt":"hello","max_tokens":2,"stream":true,"stream_options":{"include_usage":true}})");
   stream_some();
   feed(DecodeEvent{R"({"id":"cmpl-id","choices":[{"index":0,"text":"","token_ids":[7],"finish_reason":"length"}]})"});

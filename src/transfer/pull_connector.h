@@ -41,7 +41,7 @@ struct PullConnectorOptions {
   Duration lease = std::chrono::seconds(30);
   TransportMode transport = TransportMode::kAuto;
   wire::CompareOptions allow;  // what of identities may differ
-  std::string secret;  // shared by P and D; empty: none
+  std::string secret;          // shared by P and D; empty: none
   TlsFiles tls;
   PeerFilter peers;  // D, and P that pushes: whom requests may have us connect to
   Duration pull_timeout = std::chrono::seconds(120);
